@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/events/field"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
 )
 
 // The stored format is that of schema/event/v1. This file encodes and decodes it by hand,
@@ -159,6 +160,12 @@ func bodyOf(b Body) (protowire.Number, func([]byte) []byte) {
 		return 3, func(dst []byte) []byte { return field.AppendUint(dst, 1, uint64(b.PID)) }
 	case Wrote:
 		return 4, func(dst []byte) []byte { return appendWrote(dst, &b) }
+	case Omitted:
+		return 14, func(dst []byte) []byte {
+			dst = field.AppendUint(dst, 1, uint64(b.Stream))
+			dst = field.AppendUint(dst, 2, b.Offset)
+			return field.AppendUint(dst, 3, b.Bytes)
+		}
 	case StdinAcked:
 		return 5, func(dst []byte) []byte {
 			dst = field.AppendUint(dst, 1, b.Offset)
@@ -275,6 +282,10 @@ func AppendSpec(dst []byte, s *Spec) []byte {
 	if s.Confine != nil {
 		dst = field.PutMessage(dst, 13, s.Confine.Append)
 	}
+	dst = field.AppendUint(dst, 15, uint64(s.Record))
+	for _, p := range s.Redact {
+		dst = field.PutString(dst, 16, p)
+	}
 	return dst
 }
 
@@ -313,6 +324,10 @@ func ParseSpec(b []byte) (Spec, error) {
 			s.Arg0 = &arg0
 		case 13:
 			s.Confine, err = ParseConfinement(v)
+		case 15:
+			s.Record, err = sandbox.PolicyOf(u)
+		case 16:
+			s.Redact = append(s.Redact, string(v))
 		}
 		return err
 	})
@@ -400,6 +415,8 @@ func parseBody(num protowire.Number, b []byte) (Body, error) {
 		return Lost{Reason: s[1]}, err
 	case 13:
 		return Failed{Kind: uint32(u[1]), Message: s[2]}, err
+	case 14:
+		return Omitted{Stream: Stream(u[1]), Offset: u[2], Bytes: u[3]}, err
 	}
 	return nil, nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/seal/sealtest"
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
@@ -21,9 +22,11 @@ func every() []process.Event {
 			PTY: &process.Size{Cols: 80, Rows: 24}, Stdin: true, Tag: &tag, Timeout: time.Minute, Helper: true,
 			Exact: true, Arg0: &arg0,
 			Confine: &process.Confinement{Read: []string{"/"}, Write: []string{"/w", "/tmp"}, Deny: []string{"/w/d"}, Network: true, Optional: []string{"/w/d"}},
+			Record:  sandbox.RecordNone, Redact: []string{"a+", "b"},
 		}, Command: "c", SpecHash: []byte{1, 2}, Tenant: "t", From: "p-i0", After: 70},
 		process.Started{PID: 4711},
 		process.Wrote{Stream: process.Stderr, Offset: 1 << 40, Data: bytes.Repeat([]byte{0, 255}, 200)},
+		process.Omitted{Stream: process.PTY, Offset: 1 << 33, Bytes: 12},
 		process.StdinAcked{Offset: 7, Command: "x", EOF: true},
 		process.Resized{Size: process.Size{Cols: 1, Rows: 2}},
 		process.Signaled{Signal: 15, Command: "k"},

@@ -15,7 +15,7 @@ type Event struct {
 	Body Body
 }
 
-// Body is one of Accepted, Started, Wrote, StdinAcked, Resized, Signaled,
+// Body is one of Accepted, Started, Wrote, Omitted, StdinAcked, Resized, Signaled,
 // Truncated, Gap, Exited, Finished, Lost or Failed.
 //
 //sumtype:decl
@@ -71,6 +71,14 @@ type Wrote struct {
 	Data   []byte
 }
 
+// Omitted stands for output that is not kept: Bytes bytes from Offset on. It has the seq that their
+// Wrote would have, so that the offsets and seqs after it are the same.
+type Omitted struct {
+	Stream Stream
+	Offset uint64
+	Bytes  uint64
+}
+
 // StdinAcked reports that the process's stdin accepted bytes up to Offset.
 type StdinAcked struct {
 	Offset  uint64
@@ -117,9 +125,22 @@ type Failed struct {
 	Message string
 }
 
+// WithoutOutput returns events with an Omitted in place of each Wrote.
+func WithoutOutput(events []Event) []Event {
+	out := make([]Event, len(events))
+	copy(out, events)
+	for i := range out {
+		if w, ok := out[i].Body.(Wrote); ok {
+			out[i].Body = Omitted{Stream: w.Stream, Offset: w.Offset, Bytes: uint64(len(w.Data))}
+		}
+	}
+	return out
+}
+
 func (Accepted) kind() string   { return "accepted" }
 func (Started) kind() string    { return "start" }
 func (w Wrote) kind() string    { return w.Stream.String() }
+func (Omitted) kind() string    { return "omitted" }
 func (StdinAcked) kind() string { return "stdin_ack" }
 func (Resized) kind() string    { return "resized" }
 func (Signaled) kind() string   { return "signaled" }

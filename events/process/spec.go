@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/redact"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/seal"
 )
@@ -32,6 +33,13 @@ type Spec struct {
 	Arg0  *string // the program's name for itself, argv[0]; nil: Cmd
 
 	Confine *Confinement // nil: restricted by its sandbox only
+
+	Record sandbox.Policy // what is kept of it
+	Redact []string       // patterns of what is replaced in its output (package redact); not stored
+
+	// Hidden is the whole Spec in a command whose other fields are those of Public; see
+	// [Spec.Seal].
+	Hidden seal.Text
 }
 
 // Limits of a Spec. The limits of exec (E2BIG) apply, too.
@@ -93,11 +101,26 @@ func (s *Spec) Hash(r *seal.Ring, tenant string, sbx sandbox.ID) []byte {
 	return r.Hash(seal.Place{Tenant: tenant, Record: string(sbx), Field: "spec"}, AppendSpec(nil, s))
 }
 
-// Public returns s without its environment, which must not be stored for readers.
+// Public returns what may be stored of s for readers: no environment, nothing that its patterns
+// match, and with sandbox.RecordNone no command.
 func (s *Spec) Public() Spec {
 	p := *s
-	p.Env, p.Sealed = nil, ""
+	p.Env, p.Sealed, p.Hidden, p.Redact = nil, "", "", nil
+	set, err := redact.Compile(s.Redact)
+	if err != nil || s.Record >= sandbox.RecordNone { // patterns were compiled before: an error cannot happen
+		p.Cmd, p.Args, p.Arg0, p.Cwd, p.User, p.Confine = "", nil, nil, "", "", nil
+	}
+	p.Cmd, p.Args, p.Cwd, p.User = set.Text(p.Cmd), set.Texts(p.Args), set.Text(p.Cwd), set.Text(p.User)
+	p.Arg0, p.Tag = redactText(set, p.Arg0), redactText(set, p.Tag)
 	return p
+}
+
+func redactText(set *redact.Set, s *string) *string {
+	if set == nil || s == nil {
+		return s
+	}
+	text := set.Text(*s)
+	return &text
 }
 
 // EnvPlace returns the place of the sealed environment of a tenant's process.
@@ -105,12 +128,39 @@ func EnvPlace(tenant string, id ID) seal.Place {
 	return seal.Place{Tenant: tenant, Record: string(id), Field: "environment"}
 }
 
-// Seal returns s for a command or the catalog: only the ring can read its environment.
+// hidden reports whether Public has less than the environment removed.
+func (s *Spec) hidden() bool { return s.Record >= sandbox.RecordNone || len(s.Redact) > 0 }
+
+func hiddenPlace(tenant string, id ID) seal.Place {
+	return seal.Place{Tenant: tenant, Record: string(id), Field: "command"}
+}
+
+// Seal returns s for a command or the catalog: only the ring can read its environment, and what
+// [Spec.Public] does not show. Open reverses it.
 func (s *Spec) Seal(r *seal.Ring, tenant string, id ID) (out Spec, err error) {
+	if s.hidden() {
+		out = s.Public()
+		out.Hidden, err = r.Seal(hiddenPlace(tenant, id), string(AppendSpec(nil, s)))
+		return out, err
+	}
 	out = *s
 	out.Env = nil
 	out.Sealed, err = r.SealMap(EnvPlace(tenant, id), s.Env)
 	return out, err
+}
+
+// Open returns the spec that Seal sealed.
+func (s *Spec) Open(r *seal.Ring, tenant string, id ID) (out Spec, err error) {
+	if s.Hidden == "" {
+		out = *s
+		out.Env, err = s.OpenEnv(r, tenant, id)
+		return out, err
+	}
+	text, err := r.Open(hiddenPlace(tenant, id), s.Hidden)
+	if err != nil {
+		return *s, err
+	}
+	return ParseSpec([]byte(text))
 }
 
 // OpenEnv returns the environment of a spec that Seal returned. Older specs are not sealed.

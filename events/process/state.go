@@ -24,12 +24,12 @@ var next = map[State]map[string]State{
 		"end": StateFinished, "signaled": StateAccepted,
 	},
 	StateRunning: {
-		"stdout": StateRunning, "stderr": StateRunning, "pty": StateRunning, "stdin_ack": StateRunning,
+		"stdout": StateRunning, "stderr": StateRunning, "pty": StateRunning, "omitted": StateRunning, "stdin_ack": StateRunning,
 		"resized": StateRunning, "signaled": StateRunning, "truncated": StateRunning,
 		"exited": StateExited, "lost": StateExited, "end": StateFinished,
 	},
 	StateExited: {
-		"stdout": StateExited, "stderr": StateExited, "pty": StateExited, "stdin_ack": StateExited,
+		"stdout": StateExited, "stderr": StateExited, "pty": StateExited, "omitted": StateExited, "stdin_ack": StateExited,
 		"resized": StateExited, "signaled": StateExited, "truncated": StateExited,
 		"lost": StateExited, "end": StateFinished,
 	},

@@ -109,6 +109,8 @@ func (t *liveTail) detach() {
 // run feeds the tail until the record ends or its last reader detaches.
 func (t *liveTail) run(ctx context.Context, f *store.Feed, fresh bool) {
 	defer f.Close()
+	var unkept unkept // of this goroutine
+	f.Unstored = func(data []byte) { unkept.add(&t.ref, data) }
 	if !fresh {
 		if err := t.sync(ctx, f); err != nil {
 			t.end(err)
@@ -129,7 +131,7 @@ func (t *liveTail) run(ctx context.Context, f *store.Feed, fresh bool) {
 			continue
 		}
 		quiet.Reset(time.Second)
-		t.add(ctx, msgs)
+		t.add(ctx, msgs, &unkept)
 	}
 }
 
@@ -165,13 +167,14 @@ func (t *liveTail) setBase(p position, fin bool) {
 
 // add appends messages to the live end, one after the other, because compressed ones grow
 // when they are decoded.
-func (t *liveTail) add(ctx context.Context, msgs []store.Message) {
+func (t *liveTail) add(ctx context.Context, msgs []store.Message, live *unkept) {
 	t.mu.Lock()
 	last := t.last
 	t.mu.Unlock()
 	for _, m := range msgs {
 		if chunks, ok := t.l.decode(ctx, t.ref, last, m); ok {
 			last = chunks[len(chunks)-1].seq
+			live.restore(chunks)
 			t.put(chunks)
 		}
 	}

@@ -202,6 +202,20 @@ func (w *Writer) Append(ctx context.Context, events []process.Event) error {
 	return nil
 }
 
+// PublishLive sends output that will not be stored to the readers that are attached now. They receive
+// it when Append has stored its [process.WithoutOutput]. A reader to which it does not come receives
+// that instead.
+func (w *Writer) PublishLive(events []process.Event) {
+	for len(events) > 0 {
+		n := w.encode(events)
+		if err := w.l.conn.PublishUnacked(streams.LivePrefix+w.subject, w.message()); err != nil {
+			w.l.conn.Log().Debug("publish live output failed", "subject", w.subject, "err", err)
+			return
+		}
+		events = events[n:]
+	}
+}
+
 // continues reports whether e continues the record.
 func (w *Writer) continues(e *process.Event) bool {
 	g, ok := e.Body.(process.Gap)

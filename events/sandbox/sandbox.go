@@ -111,6 +111,7 @@ type Requested struct {
 	Identity   Identity
 	Demanded   []Limit // limits that must be enforced; the others may be defaults
 	E2A        E2A
+	Recording
 }
 
 // Schedule is when a sandbox starts and ends.

@@ -36,7 +36,7 @@ func sandboxFrame(now time.Time, body sandbox.Body) *pb.SandboxFrame {
 			Built: b.Built, Build: b.Build, User: b.User, Workdir: b.Workdir,
 			Start: b.Start, Ready: b.Ready, Identity: identityToPB(&b.Identity), Demanded: fromLimits(b.Demanded),
 			HardEndNs: Nanos(b.HardEnd), WarningNs: int64(b.Warning), IdleNs: int64(b.Idle), JsonMetadata: b.JSON,
-			E2A: e2aToPB(&b.E2A),
+			E2A: e2aToPB(&b.E2A), Record: uint32(b.Record), SealedRedact: []byte(b.Recording.Hidden),
 		}}
 	case sandbox.Placed:
 		f.Body = &pb.SandboxFrame_Placed{Placed: &pb.SandboxPlaced{Host: b.Host, Epoch: b.Epoch, Driver: b.Driver}}
@@ -133,7 +133,7 @@ func sandboxBody(f *pb.SandboxFrame) sandbox.Body {
 			Isolation: sandbox.Isolation(r.Isolation), Origin: sandbox.Origin{From: sandbox.SnapshotID(r.Snapshot), FromSandbox: sandbox.ID(r.ForkedFrom), FromHost: r.SnapshotHost},
 			Network: networkFromPB(r.Network), Volumes: mountsFromPB(r.Volumes), VolumeHost: r.VolumeHost,
 			Built: r.Built, Build: r.Build, Identity: identityFromPB(r.Identity), Demanded: toLimits(r.Demanded),
-			E2A: e2aFromPB(r.E2A),
+			E2A: e2aFromPB(r.E2A), Recording: sandbox.Recording{Record: sandbox.Policy(min(r.Record, uint32(sandbox.RecordNone))), Hidden: seal.Text(r.SealedRedact)},
 		}
 	case *pb.SandboxFrame_Placed:
 		return sandbox.Placed{Host: b.Placed.Host, Epoch: b.Placed.Epoch, Driver: b.Placed.Driver}

@@ -49,7 +49,7 @@ func shownBy(evs []process.Event) func(*process.Summary) bool {
 			shown = started
 		case process.Finished:
 			return ended
-		case process.Accepted, process.Wrote, process.StdinAcked, process.Resized, process.Signaled,
+		case process.Accepted, process.Wrote, process.Omitted, process.StdinAcked, process.Resized, process.Signaled,
 			process.Truncated, process.Gap, process.Failed, process.Exited, process.Lost:
 		}
 	}

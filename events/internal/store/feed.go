@@ -21,6 +21,7 @@ type Feed struct {
 	last    uint64    // stream sequence of the last message returned
 	since   time.Time // of the first message to return; zero: all after last
 
+	Unstored  func(data []byte) // called by Next for a live message that is not stored, in order; nil: it is ignored
 	sub       *nats.Subscription
 	live      chan *nats.Msg
 	dropped   int
@@ -57,9 +58,7 @@ func (l *Conn) FollowNew(stream, subject string) (*Feed, error) {
 
 func (l *Conn) follow(f *Feed) (*Feed, error) {
 	f.end = l.Ends.of(f.stream)
-	f.live = make(chan *nats.Msg, liveBuffer)
-	f.reconnect = l.Reconnected()
-	f.silence = probeFirst
+	f.live, f.reconnect, f.silence = make(chan *nats.Msg, liveBuffer), l.Reconnected(), probeFirst
 	f.idle = time.NewTimer(f.silence)
 	sub, err := l.nc.ChanSubscribe(streams.LivePrefix+f.source(), f.live)
 	if err != nil {
@@ -155,6 +154,8 @@ func (f *Feed) accept(msg *nats.Msg) []Message {
 	for {
 		m, err := parseStored(msg)
 		switch {
+		case err != nil && f.Unstored != nil:
+			f.Unstored(msg.Data)
 		case err != nil || m.Seq <= f.last:
 		case f.follows(&m):
 			f.last = m.Seq

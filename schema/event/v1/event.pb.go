@@ -205,6 +205,7 @@ type Frame struct {
 	//	*Frame_Finished
 	//	*Frame_Lost
 	//	*Frame_Failed
+	//	*Frame_Omitted
 	Body          isFrame_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -362,6 +363,15 @@ func (x *Frame) GetFailed() *Failed {
 	return nil
 }
 
+func (x *Frame) GetOmitted() *Omitted {
+	if x != nil {
+		if x, ok := x.Body.(*Frame_Omitted); ok {
+			return x.Omitted
+		}
+	}
+	return nil
+}
+
 type isFrame_Body interface {
 	isFrame_Body()
 }
@@ -414,6 +424,10 @@ type Frame_Failed struct {
 	Failed *Failed `protobuf:"bytes,13,opt,name=failed,proto3,oneof"`
 }
 
+type Frame_Omitted struct {
+	Omitted *Omitted `protobuf:"bytes,14,opt,name=omitted,proto3,oneof"`
+}
+
 func (*Frame_Accepted) isFrame_Body() {}
 
 func (*Frame_Started) isFrame_Body() {}
@@ -437,6 +451,8 @@ func (*Frame_Finished) isFrame_Body() {}
 func (*Frame_Lost) isFrame_Body() {}
 
 func (*Frame_Failed) isFrame_Body() {}
+
+func (*Frame_Omitted) isFrame_Body() {}
 
 type Size struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -500,12 +516,15 @@ type Spec struct {
 	Pty           *Size                  `protobuf:"bytes,6,opt,name=pty,proto3" json:"pty,omitempty"`      // absent: pipes
 	Stdin         bool                   `protobuf:"varint,7,opt,name=stdin,proto3" json:"stdin,omitempty"` // false: stdin is closed from the start
 	Tag           *string                `protobuf:"bytes,8,opt,name=tag,proto3,oneof" json:"tag,omitempty"`
-	TimeoutNs     int64                  `protobuf:"varint,9,opt,name=timeout_ns,json=timeoutNs,proto3" json:"timeout_ns,omitempty"` // 0: none
-	Helper        bool                   `protobuf:"varint,10,opt,name=helper,proto3" json:"helper,omitempty"`                       // started by the platform for itself: not counted as a command
-	Exact         bool                   `protobuf:"varint,11,opt,name=exact,proto3" json:"exact,omitempty"`                         // env is the whole environment; no shell reports a program that cannot be executed
-	Arg0          *string                `protobuf:"bytes,12,opt,name=arg0,proto3,oneof" json:"arg0,omitempty"`                      // absent: cmd
-	Confine       *Confinement           `protobuf:"bytes,13,opt,name=confine,proto3" json:"confine,omitempty"`                      // absent: none besides the sandbox
-	SealedEnv     []byte                 `protobuf:"bytes,14,opt,name=sealed_env,json=sealedEnv,proto3" json:"sealed_env,omitempty"` // names and values
+	TimeoutNs     int64                  `protobuf:"varint,9,opt,name=timeout_ns,json=timeoutNs,proto3" json:"timeout_ns,omitempty"`             // 0: none
+	Helper        bool                   `protobuf:"varint,10,opt,name=helper,proto3" json:"helper,omitempty"`                                   // started by the platform for itself: not counted as a command
+	Exact         bool                   `protobuf:"varint,11,opt,name=exact,proto3" json:"exact,omitempty"`                                     // env is the whole environment; no shell reports a program that cannot be executed
+	Arg0          *string                `protobuf:"bytes,12,opt,name=arg0,proto3,oneof" json:"arg0,omitempty"`                                  // absent: cmd
+	Confine       *Confinement           `protobuf:"bytes,13,opt,name=confine,proto3" json:"confine,omitempty"`                                  // absent: none besides the sandbox
+	SealedEnv     []byte                 `protobuf:"bytes,14,opt,name=sealed_env,json=sealedEnv,proto3" json:"sealed_env,omitempty"`             // names and values
+	Record        uint32                 `protobuf:"varint,15,opt,name=record,proto3" json:"record,omitempty"`                                   // what is kept of it: 0 all, 1 no output, 2 no output and no command
+	Redact        []string               `protobuf:"bytes,16,rep,name=redact,proto3" json:"redact,omitempty"`                                    // patterns; sent to the shim only
+	SealedCommand []byte                 `protobuf:"bytes,17,opt,name=sealed_command,json=sealedCommand,proto3" json:"sealed_command,omitempty"` // in commands only: the whole Spec, of which the other fields show less
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -634,6 +653,27 @@ func (x *Spec) GetConfine() *Confinement {
 func (x *Spec) GetSealedEnv() []byte {
 	if x != nil {
 		return x.SealedEnv
+	}
+	return nil
+}
+
+func (x *Spec) GetRecord() uint32 {
+	if x != nil {
+		return x.Record
+	}
+	return 0
+}
+
+func (x *Spec) GetRedact() []string {
+	if x != nil {
+		return x.Redact
+	}
+	return nil
+}
+
+func (x *Spec) GetSealedCommand() []byte {
+	if x != nil {
+		return x.SealedCommand
 	}
 	return nil
 }
@@ -905,6 +945,67 @@ func (x *Wrote) GetData() []byte {
 	return nil
 }
 
+// Omitted stands for output that is not kept.
+type Omitted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Stream        Stream                 `protobuf:"varint,1,opt,name=stream,proto3,enum=millrace.event.v1.Stream" json:"stream,omitempty"`
+	Offset        uint64                 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"` // of the first byte in its stream
+	Bytes         uint64                 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Omitted) Reset() {
+	*x = Omitted{}
+	mi := &file_event_v1_event_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Omitted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Omitted) ProtoMessage() {}
+
+func (x *Omitted) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Omitted.ProtoReflect.Descriptor instead.
+func (*Omitted) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Omitted) GetStream() Stream {
+	if x != nil {
+		return x.Stream
+	}
+	return Stream_STREAM_UNSPECIFIED
+}
+
+func (x *Omitted) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *Omitted) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
 type StdinAcked struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Offset        uint64                 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"` // bytes accepted since the start
@@ -916,7 +1017,7 @@ type StdinAcked struct {
 
 func (x *StdinAcked) Reset() {
 	*x = StdinAcked{}
-	mi := &file_event_v1_event_proto_msgTypes[8]
+	mi := &file_event_v1_event_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -928,7 +1029,7 @@ func (x *StdinAcked) String() string {
 func (*StdinAcked) ProtoMessage() {}
 
 func (x *StdinAcked) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[8]
+	mi := &file_event_v1_event_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -941,7 +1042,7 @@ func (x *StdinAcked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StdinAcked.ProtoReflect.Descriptor instead.
 func (*StdinAcked) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{8}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *StdinAcked) GetOffset() uint64 {
@@ -975,7 +1076,7 @@ type Resized struct {
 
 func (x *Resized) Reset() {
 	*x = Resized{}
-	mi := &file_event_v1_event_proto_msgTypes[9]
+	mi := &file_event_v1_event_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -987,7 +1088,7 @@ func (x *Resized) String() string {
 func (*Resized) ProtoMessage() {}
 
 func (x *Resized) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[9]
+	mi := &file_event_v1_event_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1000,7 +1101,7 @@ func (x *Resized) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resized.ProtoReflect.Descriptor instead.
 func (*Resized) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{9}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Resized) GetCols() uint32 {
@@ -1027,7 +1128,7 @@ type Signaled struct {
 
 func (x *Signaled) Reset() {
 	*x = Signaled{}
-	mi := &file_event_v1_event_proto_msgTypes[10]
+	mi := &file_event_v1_event_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1039,7 +1140,7 @@ func (x *Signaled) String() string {
 func (*Signaled) ProtoMessage() {}
 
 func (x *Signaled) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[10]
+	mi := &file_event_v1_event_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1052,7 +1153,7 @@ func (x *Signaled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signaled.ProtoReflect.Descriptor instead.
 func (*Signaled) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{10}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Signaled) GetSignal() int32 {
@@ -1079,7 +1180,7 @@ type Truncated struct {
 
 func (x *Truncated) Reset() {
 	*x = Truncated{}
-	mi := &file_event_v1_event_proto_msgTypes[11]
+	mi := &file_event_v1_event_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1091,7 +1192,7 @@ func (x *Truncated) String() string {
 func (*Truncated) ProtoMessage() {}
 
 func (x *Truncated) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[11]
+	mi := &file_event_v1_event_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1104,7 +1205,7 @@ func (x *Truncated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Truncated.ProtoReflect.Descriptor instead.
 func (*Truncated) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{11}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Truncated) GetStream() Stream {
@@ -1132,7 +1233,7 @@ type Gap struct {
 
 func (x *Gap) Reset() {
 	*x = Gap{}
-	mi := &file_event_v1_event_proto_msgTypes[12]
+	mi := &file_event_v1_event_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1144,7 +1245,7 @@ func (x *Gap) String() string {
 func (*Gap) ProtoMessage() {}
 
 func (x *Gap) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[12]
+	mi := &file_event_v1_event_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1157,7 +1258,7 @@ func (x *Gap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gap.ProtoReflect.Descriptor instead.
 func (*Gap) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{12}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Gap) GetFromSeq() uint64 {
@@ -1193,7 +1294,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_event_v1_event_proto_msgTypes[13]
+	mi := &file_event_v1_event_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1205,7 +1306,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[13]
+	mi := &file_event_v1_event_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1218,7 +1319,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{13}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Exit) GetCode() int32 {
@@ -1258,7 +1359,7 @@ type Exited struct {
 
 func (x *Exited) Reset() {
 	*x = Exited{}
-	mi := &file_event_v1_event_proto_msgTypes[14]
+	mi := &file_event_v1_event_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1270,7 +1371,7 @@ func (x *Exited) String() string {
 func (*Exited) ProtoMessage() {}
 
 func (x *Exited) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[14]
+	mi := &file_event_v1_event_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1283,7 +1384,7 @@ func (x *Exited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exited.ProtoReflect.Descriptor instead.
 func (*Exited) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{14}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Exited) GetExit() *Exit {
@@ -1302,7 +1403,7 @@ type Finished struct {
 
 func (x *Finished) Reset() {
 	*x = Finished{}
-	mi := &file_event_v1_event_proto_msgTypes[15]
+	mi := &file_event_v1_event_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1314,7 +1415,7 @@ func (x *Finished) String() string {
 func (*Finished) ProtoMessage() {}
 
 func (x *Finished) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[15]
+	mi := &file_event_v1_event_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1327,7 +1428,7 @@ func (x *Finished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished.ProtoReflect.Descriptor instead.
 func (*Finished) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{15}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Finished) GetExit() *Exit {
@@ -1346,7 +1447,7 @@ type Lost struct {
 
 func (x *Lost) Reset() {
 	*x = Lost{}
-	mi := &file_event_v1_event_proto_msgTypes[16]
+	mi := &file_event_v1_event_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1358,7 +1459,7 @@ func (x *Lost) String() string {
 func (*Lost) ProtoMessage() {}
 
 func (x *Lost) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[16]
+	mi := &file_event_v1_event_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1371,7 +1472,7 @@ func (x *Lost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lost.ProtoReflect.Descriptor instead.
 func (*Lost) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{16}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Lost) GetReason() string {
@@ -1391,7 +1492,7 @@ type Failed struct {
 
 func (x *Failed) Reset() {
 	*x = Failed{}
-	mi := &file_event_v1_event_proto_msgTypes[17]
+	mi := &file_event_v1_event_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1403,7 +1504,7 @@ func (x *Failed) String() string {
 func (*Failed) ProtoMessage() {}
 
 func (x *Failed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[17]
+	mi := &file_event_v1_event_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1416,7 +1517,7 @@ func (x *Failed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failed.ProtoReflect.Descriptor instead.
 func (*Failed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{17}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Failed) GetKind() uint32 {
@@ -1455,7 +1556,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_event_v1_event_proto_msgTypes[18]
+	mi := &file_event_v1_event_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1467,7 +1568,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[18]
+	mi := &file_event_v1_event_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1480,7 +1581,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{18}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Summary) GetProcess() string {
@@ -1587,7 +1688,7 @@ type ProcessTotals struct {
 
 func (x *ProcessTotals) Reset() {
 	*x = ProcessTotals{}
-	mi := &file_event_v1_event_proto_msgTypes[19]
+	mi := &file_event_v1_event_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1599,7 +1700,7 @@ func (x *ProcessTotals) String() string {
 func (*ProcessTotals) ProtoMessage() {}
 
 func (x *ProcessTotals) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[19]
+	mi := &file_event_v1_event_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1612,7 +1713,7 @@ func (x *ProcessTotals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessTotals.ProtoReflect.Descriptor instead.
 func (*ProcessTotals) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{19}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ProcessTotals) GetUpTo() uint64 {
@@ -1649,7 +1750,7 @@ type SandboxBatch struct {
 
 func (x *SandboxBatch) Reset() {
 	*x = SandboxBatch{}
-	mi := &file_event_v1_event_proto_msgTypes[20]
+	mi := &file_event_v1_event_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1661,7 +1762,7 @@ func (x *SandboxBatch) String() string {
 func (*SandboxBatch) ProtoMessage() {}
 
 func (x *SandboxBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[20]
+	mi := &file_event_v1_event_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1674,7 +1775,7 @@ func (x *SandboxBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxBatch.ProtoReflect.Descriptor instead.
 func (*SandboxBatch) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{20}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SandboxBatch) GetV() uint32 {
@@ -1742,7 +1843,7 @@ type SandboxFrame struct {
 
 func (x *SandboxFrame) Reset() {
 	*x = SandboxFrame{}
-	mi := &file_event_v1_event_proto_msgTypes[21]
+	mi := &file_event_v1_event_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1754,7 +1855,7 @@ func (x *SandboxFrame) String() string {
 func (*SandboxFrame) ProtoMessage() {}
 
 func (x *SandboxFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[21]
+	mi := &file_event_v1_event_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1767,7 +1868,7 @@ func (x *SandboxFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxFrame.ProtoReflect.Descriptor instead.
 func (*SandboxFrame) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{21}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SandboxFrame) GetTimeNs() int64 {
@@ -2097,6 +2198,8 @@ type SandboxRequested struct {
 	WarningNs     int64                  `protobuf:"varint,81,opt,name=warning_ns,json=warningNs,proto3" json:"warning_ns,omitempty"`         // time before the hard end at which it is warned; 0: it is not
 	IdleNs        int64                  `protobuf:"varint,82,opt,name=idle_ns,json=idleNs,proto3" json:"idle_ns,omitempty"`                  // it ends when no client has been attached for that long; 0: it does not
 	JsonMetadata  []string               `protobuf:"bytes,83,rep,name=json_metadata,json=jsonMetadata,proto3" json:"json_metadata,omitempty"` // keys of metadata whose values are the text of JSON
+	Record        uint32                 `protobuf:"varint,85,opt,name=record,proto3" json:"record,omitempty"`                                // what is kept of its processes: see Spec
+	SealedRedact  []byte                 `protobuf:"bytes,86,opt,name=sealed_redact,json=sealedRedact,proto3" json:"sealed_redact,omitempty"` // patterns of what is replaced in their output
 	E2A           *SandboxE2A            `protobuf:"bytes,90,opt,name=e2a,proto3" json:"e2a,omitempty"`                                       // what only e2a's API asks for
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2104,7 +2207,7 @@ type SandboxRequested struct {
 
 func (x *SandboxRequested) Reset() {
 	*x = SandboxRequested{}
-	mi := &file_event_v1_event_proto_msgTypes[22]
+	mi := &file_event_v1_event_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2116,7 +2219,7 @@ func (x *SandboxRequested) String() string {
 func (*SandboxRequested) ProtoMessage() {}
 
 func (x *SandboxRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[22]
+	mi := &file_event_v1_event_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2129,7 +2232,7 @@ func (x *SandboxRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxRequested.ProtoReflect.Descriptor instead.
 func (*SandboxRequested) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{22}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SandboxRequested) GetTemplate() string {
@@ -2391,6 +2494,20 @@ func (x *SandboxRequested) GetJsonMetadata() []string {
 	return nil
 }
 
+func (x *SandboxRequested) GetRecord() uint32 {
+	if x != nil {
+		return x.Record
+	}
+	return 0
+}
+
+func (x *SandboxRequested) GetSealedRedact() []byte {
+	if x != nil {
+		return x.SealedRedact
+	}
+	return nil
+}
+
 func (x *SandboxRequested) GetE2A() *SandboxE2A {
 	if x != nil {
 		return x.E2A
@@ -2409,7 +2526,7 @@ type SandboxE2A struct {
 
 func (x *SandboxE2A) Reset() {
 	*x = SandboxE2A{}
-	mi := &file_event_v1_event_proto_msgTypes[23]
+	mi := &file_event_v1_event_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2421,7 +2538,7 @@ func (x *SandboxE2A) String() string {
 func (*SandboxE2A) ProtoMessage() {}
 
 func (x *SandboxE2A) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[23]
+	mi := &file_event_v1_event_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2434,7 +2551,7 @@ func (x *SandboxE2A) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxE2A.ProtoReflect.Descriptor instead.
 func (*SandboxE2A) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{23}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SandboxE2A) GetApp() string {
@@ -2464,7 +2581,7 @@ type Persistence struct {
 
 func (x *Persistence) Reset() {
 	*x = Persistence{}
-	mi := &file_event_v1_event_proto_msgTypes[24]
+	mi := &file_event_v1_event_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2476,7 +2593,7 @@ func (x *Persistence) String() string {
 func (*Persistence) ProtoMessage() {}
 
 func (x *Persistence) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[24]
+	mi := &file_event_v1_event_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2489,7 +2606,7 @@ func (x *Persistence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Persistence.ProtoReflect.Descriptor instead.
 func (*Persistence) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{24}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Persistence) GetUrl() string {
@@ -2531,7 +2648,7 @@ type SandboxIdentity struct {
 
 func (x *SandboxIdentity) Reset() {
 	*x = SandboxIdentity{}
-	mi := &file_event_v1_event_proto_msgTypes[25]
+	mi := &file_event_v1_event_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2543,7 +2660,7 @@ func (x *SandboxIdentity) String() string {
 func (*SandboxIdentity) ProtoMessage() {}
 
 func (x *SandboxIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[25]
+	mi := &file_event_v1_event_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2556,7 +2673,7 @@ func (x *SandboxIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxIdentity.ProtoReflect.Descriptor instead.
 func (*SandboxIdentity) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{25}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SandboxIdentity) GetIssuer() string {
@@ -2584,7 +2701,7 @@ type SandboxToken struct {
 
 func (x *SandboxToken) Reset() {
 	*x = SandboxToken{}
-	mi := &file_event_v1_event_proto_msgTypes[26]
+	mi := &file_event_v1_event_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2596,7 +2713,7 @@ func (x *SandboxToken) String() string {
 func (*SandboxToken) ProtoMessage() {}
 
 func (x *SandboxToken) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[26]
+	mi := &file_event_v1_event_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2609,7 +2726,7 @@ func (x *SandboxToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxToken.ProtoReflect.Descriptor instead.
 func (*SandboxToken) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{26}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SandboxToken) GetName() string {
@@ -2645,7 +2762,7 @@ type VolumeMount struct {
 
 func (x *VolumeMount) Reset() {
 	*x = VolumeMount{}
-	mi := &file_event_v1_event_proto_msgTypes[27]
+	mi := &file_event_v1_event_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2657,7 +2774,7 @@ func (x *VolumeMount) String() string {
 func (*VolumeMount) ProtoMessage() {}
 
 func (x *VolumeMount) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[27]
+	mi := &file_event_v1_event_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2670,7 +2787,7 @@ func (x *VolumeMount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeMount.ProtoReflect.Descriptor instead.
 func (*VolumeMount) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{27}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *VolumeMount) GetVolume() string {
@@ -2705,7 +2822,7 @@ type SandboxPlaced struct {
 
 func (x *SandboxPlaced) Reset() {
 	*x = SandboxPlaced{}
-	mi := &file_event_v1_event_proto_msgTypes[28]
+	mi := &file_event_v1_event_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2717,7 +2834,7 @@ func (x *SandboxPlaced) String() string {
 func (*SandboxPlaced) ProtoMessage() {}
 
 func (x *SandboxPlaced) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[28]
+	mi := &file_event_v1_event_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2730,7 +2847,7 @@ func (x *SandboxPlaced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxPlaced.ProtoReflect.Descriptor instead.
 func (*SandboxPlaced) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{28}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SandboxPlaced) GetHost() string {
@@ -2764,7 +2881,7 @@ type SandboxQueued struct {
 
 func (x *SandboxQueued) Reset() {
 	*x = SandboxQueued{}
-	mi := &file_event_v1_event_proto_msgTypes[29]
+	mi := &file_event_v1_event_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2776,7 +2893,7 @@ func (x *SandboxQueued) String() string {
 func (*SandboxQueued) ProtoMessage() {}
 
 func (x *SandboxQueued) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[29]
+	mi := &file_event_v1_event_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2789,7 +2906,7 @@ func (x *SandboxQueued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxQueued.ProtoReflect.Descriptor instead.
 func (*SandboxQueued) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{29}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SandboxQueued) GetReason() string {
@@ -2809,7 +2926,7 @@ type SandboxRefused struct {
 
 func (x *SandboxRefused) Reset() {
 	*x = SandboxRefused{}
-	mi := &file_event_v1_event_proto_msgTypes[30]
+	mi := &file_event_v1_event_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2821,7 +2938,7 @@ func (x *SandboxRefused) String() string {
 func (*SandboxRefused) ProtoMessage() {}
 
 func (x *SandboxRefused) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[30]
+	mi := &file_event_v1_event_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2834,7 +2951,7 @@ func (x *SandboxRefused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxRefused.ProtoReflect.Descriptor instead.
 func (*SandboxRefused) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{30}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SandboxRefused) GetKind() uint32 {
@@ -2868,7 +2985,7 @@ type SandboxRunning struct {
 
 func (x *SandboxRunning) Reset() {
 	*x = SandboxRunning{}
-	mi := &file_event_v1_event_proto_msgTypes[31]
+	mi := &file_event_v1_event_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2880,7 +2997,7 @@ func (x *SandboxRunning) String() string {
 func (*SandboxRunning) ProtoMessage() {}
 
 func (x *SandboxRunning) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[31]
+	mi := &file_event_v1_event_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2893,7 +3010,7 @@ func (x *SandboxRunning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxRunning.ProtoReflect.Descriptor instead.
 func (*SandboxRunning) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{31}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SandboxRunning) GetDriver() string {
@@ -2961,7 +3078,7 @@ type SandboxDeadlineSet struct {
 
 func (x *SandboxDeadlineSet) Reset() {
 	*x = SandboxDeadlineSet{}
-	mi := &file_event_v1_event_proto_msgTypes[32]
+	mi := &file_event_v1_event_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2973,7 +3090,7 @@ func (x *SandboxDeadlineSet) String() string {
 func (*SandboxDeadlineSet) ProtoMessage() {}
 
 func (x *SandboxDeadlineSet) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[32]
+	mi := &file_event_v1_event_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2986,7 +3103,7 @@ func (x *SandboxDeadlineSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxDeadlineSet.ProtoReflect.Descriptor instead.
 func (*SandboxDeadlineSet) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{32}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SandboxDeadlineSet) GetDeadlineNs() int64 {
@@ -3005,7 +3122,7 @@ type SandboxStopping struct {
 
 func (x *SandboxStopping) Reset() {
 	*x = SandboxStopping{}
-	mi := &file_event_v1_event_proto_msgTypes[33]
+	mi := &file_event_v1_event_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3017,7 +3134,7 @@ func (x *SandboxStopping) String() string {
 func (*SandboxStopping) ProtoMessage() {}
 
 func (x *SandboxStopping) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[33]
+	mi := &file_event_v1_event_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3030,7 +3147,7 @@ func (x *SandboxStopping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxStopping.ProtoReflect.Descriptor instead.
 func (*SandboxStopping) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{33}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SandboxStopping) GetCause() string {
@@ -3049,7 +3166,7 @@ type SandboxDestroyed struct {
 
 func (x *SandboxDestroyed) Reset() {
 	*x = SandboxDestroyed{}
-	mi := &file_event_v1_event_proto_msgTypes[34]
+	mi := &file_event_v1_event_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3061,7 +3178,7 @@ func (x *SandboxDestroyed) String() string {
 func (*SandboxDestroyed) ProtoMessage() {}
 
 func (x *SandboxDestroyed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[34]
+	mi := &file_event_v1_event_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3074,7 +3191,7 @@ func (x *SandboxDestroyed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxDestroyed.ProtoReflect.Descriptor instead.
 func (*SandboxDestroyed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{34}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SandboxDestroyed) GetCause() string {
@@ -3093,7 +3210,7 @@ type SandboxLost struct {
 
 func (x *SandboxLost) Reset() {
 	*x = SandboxLost{}
-	mi := &file_event_v1_event_proto_msgTypes[35]
+	mi := &file_event_v1_event_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3105,7 +3222,7 @@ func (x *SandboxLost) String() string {
 func (*SandboxLost) ProtoMessage() {}
 
 func (x *SandboxLost) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[35]
+	mi := &file_event_v1_event_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3118,7 +3235,7 @@ func (x *SandboxLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxLost.ProtoReflect.Descriptor instead.
 func (*SandboxLost) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{35}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SandboxLost) GetReason() string {
@@ -3137,7 +3254,7 @@ type SandboxFailed struct {
 
 func (x *SandboxFailed) Reset() {
 	*x = SandboxFailed{}
-	mi := &file_event_v1_event_proto_msgTypes[36]
+	mi := &file_event_v1_event_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3149,7 +3266,7 @@ func (x *SandboxFailed) String() string {
 func (*SandboxFailed) ProtoMessage() {}
 
 func (x *SandboxFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[36]
+	mi := &file_event_v1_event_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3162,7 +3279,7 @@ func (x *SandboxFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxFailed.ProtoReflect.Descriptor instead.
 func (*SandboxFailed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{36}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SandboxFailed) GetMessage() string {
@@ -3182,7 +3299,7 @@ type SandboxPausing struct {
 
 func (x *SandboxPausing) Reset() {
 	*x = SandboxPausing{}
-	mi := &file_event_v1_event_proto_msgTypes[37]
+	mi := &file_event_v1_event_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3194,7 +3311,7 @@ func (x *SandboxPausing) String() string {
 func (*SandboxPausing) ProtoMessage() {}
 
 func (x *SandboxPausing) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[37]
+	mi := &file_event_v1_event_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3207,7 +3324,7 @@ func (x *SandboxPausing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxPausing.ProtoReflect.Descriptor instead.
 func (*SandboxPausing) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{37}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SandboxPausing) GetCause() string {
@@ -3233,7 +3350,7 @@ type SandboxPaused struct {
 
 func (x *SandboxPaused) Reset() {
 	*x = SandboxPaused{}
-	mi := &file_event_v1_event_proto_msgTypes[38]
+	mi := &file_event_v1_event_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3245,7 +3362,7 @@ func (x *SandboxPaused) String() string {
 func (*SandboxPaused) ProtoMessage() {}
 
 func (x *SandboxPaused) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[38]
+	mi := &file_event_v1_event_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3258,7 +3375,7 @@ func (x *SandboxPaused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxPaused.ProtoReflect.Descriptor instead.
 func (*SandboxPaused) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{38}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SandboxPaused) GetMessage() string {
@@ -3280,7 +3397,7 @@ type SandboxResuming struct {
 
 func (x *SandboxResuming) Reset() {
 	*x = SandboxResuming{}
-	mi := &file_event_v1_event_proto_msgTypes[39]
+	mi := &file_event_v1_event_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3292,7 +3409,7 @@ func (x *SandboxResuming) String() string {
 func (*SandboxResuming) ProtoMessage() {}
 
 func (x *SandboxResuming) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[39]
+	mi := &file_event_v1_event_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3305,7 +3422,7 @@ func (x *SandboxResuming) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxResuming.ProtoReflect.Descriptor instead.
 func (*SandboxResuming) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{39}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SandboxResuming) GetCause() string {
@@ -3345,7 +3462,7 @@ type SandboxResumed struct {
 
 func (x *SandboxResumed) Reset() {
 	*x = SandboxResumed{}
-	mi := &file_event_v1_event_proto_msgTypes[40]
+	mi := &file_event_v1_event_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3357,7 +3474,7 @@ func (x *SandboxResumed) String() string {
 func (*SandboxResumed) ProtoMessage() {}
 
 func (x *SandboxResumed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[40]
+	mi := &file_event_v1_event_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3370,7 +3487,7 @@ func (x *SandboxResumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxResumed.ProtoReflect.Descriptor instead.
 func (*SandboxResumed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{40}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SandboxResumed) GetMessage() string {
@@ -3397,7 +3514,7 @@ type SandboxNetwork struct {
 
 func (x *SandboxNetwork) Reset() {
 	*x = SandboxNetwork{}
-	mi := &file_event_v1_event_proto_msgTypes[41]
+	mi := &file_event_v1_event_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3409,7 +3526,7 @@ func (x *SandboxNetwork) String() string {
 func (*SandboxNetwork) ProtoMessage() {}
 
 func (x *SandboxNetwork) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[41]
+	mi := &file_event_v1_event_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3422,7 +3539,7 @@ func (x *SandboxNetwork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxNetwork.ProtoReflect.Descriptor instead.
 func (*SandboxNetwork) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{41}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SandboxNetwork) GetInternet() bool {
@@ -3492,7 +3609,7 @@ type SandboxTransform struct {
 
 func (x *SandboxTransform) Reset() {
 	*x = SandboxTransform{}
-	mi := &file_event_v1_event_proto_msgTypes[42]
+	mi := &file_event_v1_event_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3504,7 +3621,7 @@ func (x *SandboxTransform) String() string {
 func (*SandboxTransform) ProtoMessage() {}
 
 func (x *SandboxTransform) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[42]
+	mi := &file_event_v1_event_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3517,7 +3634,7 @@ func (x *SandboxTransform) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxTransform.ProtoReflect.Descriptor instead.
 func (*SandboxTransform) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{42}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SandboxTransform) GetDomain() string {
@@ -3544,7 +3661,7 @@ type SandboxHeader struct {
 
 func (x *SandboxHeader) Reset() {
 	*x = SandboxHeader{}
-	mi := &file_event_v1_event_proto_msgTypes[43]
+	mi := &file_event_v1_event_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3556,7 +3673,7 @@ func (x *SandboxHeader) String() string {
 func (*SandboxHeader) ProtoMessage() {}
 
 func (x *SandboxHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[43]
+	mi := &file_event_v1_event_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3569,7 +3686,7 @@ func (x *SandboxHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxHeader.ProtoReflect.Descriptor instead.
 func (*SandboxHeader) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{43}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SandboxHeader) GetName() string {
@@ -3598,7 +3715,7 @@ type SandboxProxy struct {
 
 func (x *SandboxProxy) Reset() {
 	*x = SandboxProxy{}
-	mi := &file_event_v1_event_proto_msgTypes[44]
+	mi := &file_event_v1_event_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3610,7 +3727,7 @@ func (x *SandboxProxy) String() string {
 func (*SandboxProxy) ProtoMessage() {}
 
 func (x *SandboxProxy) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[44]
+	mi := &file_event_v1_event_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3623,7 +3740,7 @@ func (x *SandboxProxy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxProxy.ProtoReflect.Descriptor instead.
 func (*SandboxProxy) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{44}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SandboxProxy) GetAddress() string {
@@ -3656,7 +3773,7 @@ type SandboxNetworkSet struct {
 
 func (x *SandboxNetworkSet) Reset() {
 	*x = SandboxNetworkSet{}
-	mi := &file_event_v1_event_proto_msgTypes[45]
+	mi := &file_event_v1_event_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3668,7 +3785,7 @@ func (x *SandboxNetworkSet) String() string {
 func (*SandboxNetworkSet) ProtoMessage() {}
 
 func (x *SandboxNetworkSet) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[45]
+	mi := &file_event_v1_event_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3681,7 +3798,7 @@ func (x *SandboxNetworkSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxNetworkSet.ProtoReflect.Descriptor instead.
 func (*SandboxNetworkSet) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{45}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SandboxNetworkSet) GetNetwork() *SandboxNetwork {
@@ -3705,7 +3822,7 @@ type SandboxNetworkUsed struct {
 
 func (x *SandboxNetworkUsed) Reset() {
 	*x = SandboxNetworkUsed{}
-	mi := &file_event_v1_event_proto_msgTypes[46]
+	mi := &file_event_v1_event_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3717,7 +3834,7 @@ func (x *SandboxNetworkUsed) String() string {
 func (*SandboxNetworkUsed) ProtoMessage() {}
 
 func (x *SandboxNetworkUsed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[46]
+	mi := &file_event_v1_event_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3730,7 +3847,7 @@ func (x *SandboxNetworkUsed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxNetworkUsed.ProtoReflect.Descriptor instead.
 func (*SandboxNetworkUsed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{46}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SandboxNetworkUsed) GetSent() uint64 {
@@ -3778,7 +3895,7 @@ type SandboxSnapshotted struct {
 
 func (x *SandboxSnapshotted) Reset() {
 	*x = SandboxSnapshotted{}
-	mi := &file_event_v1_event_proto_msgTypes[47]
+	mi := &file_event_v1_event_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3790,7 +3907,7 @@ func (x *SandboxSnapshotted) String() string {
 func (*SandboxSnapshotted) ProtoMessage() {}
 
 func (x *SandboxSnapshotted) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[47]
+	mi := &file_event_v1_event_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3803,7 +3920,7 @@ func (x *SandboxSnapshotted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxSnapshotted.ProtoReflect.Descriptor instead.
 func (*SandboxSnapshotted) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{47}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SandboxSnapshotted) GetSnapshot() string {
@@ -3829,7 +3946,7 @@ type SandboxWarned struct {
 
 func (x *SandboxWarned) Reset() {
 	*x = SandboxWarned{}
-	mi := &file_event_v1_event_proto_msgTypes[48]
+	mi := &file_event_v1_event_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3841,7 +3958,7 @@ func (x *SandboxWarned) String() string {
 func (*SandboxWarned) ProtoMessage() {}
 
 func (x *SandboxWarned) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[48]
+	mi := &file_event_v1_event_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3854,7 +3971,7 @@ func (x *SandboxWarned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxWarned.ProtoReflect.Descriptor instead.
 func (*SandboxWarned) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{48}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SandboxWarned) GetHardEndNs() int64 {
@@ -3898,7 +4015,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_event_v1_event_proto_msgTypes[49]
+	mi := &file_event_v1_event_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3910,7 +4027,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[49]
+	mi := &file_event_v1_event_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3923,7 +4040,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{49}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Snapshot) GetId() string {
@@ -4114,7 +4231,7 @@ type Copy struct {
 
 func (x *Copy) Reset() {
 	*x = Copy{}
-	mi := &file_event_v1_event_proto_msgTypes[50]
+	mi := &file_event_v1_event_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4126,7 +4243,7 @@ func (x *Copy) String() string {
 func (*Copy) ProtoMessage() {}
 
 func (x *Copy) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[50]
+	mi := &file_event_v1_event_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4139,7 +4256,7 @@ func (x *Copy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Copy.ProtoReflect.Descriptor instead.
 func (*Copy) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{50}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Copy) GetManifest() []byte {
@@ -4185,7 +4302,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_event_v1_event_proto_msgTypes[51]
+	mi := &file_event_v1_event_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4197,7 +4314,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[51]
+	mi := &file_event_v1_event_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4210,7 +4327,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{51}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Volume) GetId() string {
@@ -4279,7 +4396,7 @@ type Secret struct {
 
 func (x *Secret) Reset() {
 	*x = Secret{}
-	mi := &file_event_v1_event_proto_msgTypes[52]
+	mi := &file_event_v1_event_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4291,7 +4408,7 @@ func (x *Secret) String() string {
 func (*Secret) ProtoMessage() {}
 
 func (x *Secret) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[52]
+	mi := &file_event_v1_event_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4304,7 +4421,7 @@ func (x *Secret) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Secret.ProtoReflect.Descriptor instead.
 func (*Secret) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{52}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Secret) GetId() string {
@@ -4388,7 +4505,7 @@ type Webhook struct {
 
 func (x *Webhook) Reset() {
 	*x = Webhook{}
-	mi := &file_event_v1_event_proto_msgTypes[53]
+	mi := &file_event_v1_event_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4400,7 +4517,7 @@ func (x *Webhook) String() string {
 func (*Webhook) ProtoMessage() {}
 
 func (x *Webhook) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[53]
+	mi := &file_event_v1_event_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4413,7 +4530,7 @@ func (x *Webhook) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Webhook.ProtoReflect.Descriptor instead.
 func (*Webhook) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{53}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Webhook) GetId() string {
@@ -4501,7 +4618,7 @@ type WebhookCursor struct {
 
 func (x *WebhookCursor) Reset() {
 	*x = WebhookCursor{}
-	mi := &file_event_v1_event_proto_msgTypes[54]
+	mi := &file_event_v1_event_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4513,7 +4630,7 @@ func (x *WebhookCursor) String() string {
 func (*WebhookCursor) ProtoMessage() {}
 
 func (x *WebhookCursor) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[54]
+	mi := &file_event_v1_event_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4526,7 +4643,7 @@ func (x *WebhookCursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WebhookCursor.ProtoReflect.Descriptor instead.
 func (*WebhookCursor) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{54}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *WebhookCursor) GetAt() uint64 {
@@ -4575,7 +4692,7 @@ type WebhookAgain struct {
 
 func (x *WebhookAgain) Reset() {
 	*x = WebhookAgain{}
-	mi := &file_event_v1_event_proto_msgTypes[55]
+	mi := &file_event_v1_event_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4587,7 +4704,7 @@ func (x *WebhookAgain) String() string {
 func (*WebhookAgain) ProtoMessage() {}
 
 func (x *WebhookAgain) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[55]
+	mi := &file_event_v1_event_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4600,7 +4717,7 @@ func (x *WebhookAgain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WebhookAgain.ProtoReflect.Descriptor instead.
 func (*WebhookAgain) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{55}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *WebhookAgain) GetEvents() []*WebhookRef {
@@ -4620,7 +4737,7 @@ type WebhookRef struct {
 
 func (x *WebhookRef) Reset() {
 	*x = WebhookRef{}
-	mi := &file_event_v1_event_proto_msgTypes[56]
+	mi := &file_event_v1_event_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4632,7 +4749,7 @@ func (x *WebhookRef) String() string {
 func (*WebhookRef) ProtoMessage() {}
 
 func (x *WebhookRef) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[56]
+	mi := &file_event_v1_event_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4645,7 +4762,7 @@ func (x *WebhookRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WebhookRef.ProtoReflect.Descriptor instead.
 func (*WebhookRef) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{56}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *WebhookRef) GetSandbox() string {
@@ -4683,7 +4800,7 @@ type WebhookAttempt struct {
 
 func (x *WebhookAttempt) Reset() {
 	*x = WebhookAttempt{}
-	mi := &file_event_v1_event_proto_msgTypes[57]
+	mi := &file_event_v1_event_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4695,7 +4812,7 @@ func (x *WebhookAttempt) String() string {
 func (*WebhookAttempt) ProtoMessage() {}
 
 func (x *WebhookAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[57]
+	mi := &file_event_v1_event_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4708,7 +4825,7 @@ func (x *WebhookAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WebhookAttempt.ProtoReflect.Descriptor instead.
 func (*WebhookAttempt) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{57}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *WebhookAttempt) GetId() string {
@@ -4807,7 +4924,7 @@ type WatchPlace struct {
 
 func (x *WatchPlace) Reset() {
 	*x = WatchPlace{}
-	mi := &file_event_v1_event_proto_msgTypes[58]
+	mi := &file_event_v1_event_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4819,7 +4936,7 @@ func (x *WatchPlace) String() string {
 func (*WatchPlace) ProtoMessage() {}
 
 func (x *WatchPlace) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[58]
+	mi := &file_event_v1_event_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4832,7 +4949,7 @@ func (x *WatchPlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchPlace.ProtoReflect.Descriptor instead.
 func (*WatchPlace) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{58}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *WatchPlace) GetFrom() uint64 {
@@ -4876,7 +4993,7 @@ type UseSample struct {
 
 func (x *UseSample) Reset() {
 	*x = UseSample{}
-	mi := &file_event_v1_event_proto_msgTypes[59]
+	mi := &file_event_v1_event_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4888,7 +5005,7 @@ func (x *UseSample) String() string {
 func (*UseSample) ProtoMessage() {}
 
 func (x *UseSample) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[59]
+	mi := &file_event_v1_event_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4901,7 +5018,7 @@ func (x *UseSample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UseSample.ProtoReflect.Descriptor instead.
 func (*UseSample) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{59}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *UseSample) GetTimeNs() int64 {
@@ -4962,7 +5079,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_event_v1_event_proto_msgTypes[60]
+	mi := &file_event_v1_event_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4974,7 +5091,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[60]
+	mi := &file_event_v1_event_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4987,7 +5104,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{60}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Command) GetId() string {
@@ -5142,7 +5259,7 @@ type StartProcess struct {
 
 func (x *StartProcess) Reset() {
 	*x = StartProcess{}
-	mi := &file_event_v1_event_proto_msgTypes[61]
+	mi := &file_event_v1_event_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5154,7 +5271,7 @@ func (x *StartProcess) String() string {
 func (*StartProcess) ProtoMessage() {}
 
 func (x *StartProcess) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[61]
+	mi := &file_event_v1_event_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5167,7 +5284,7 @@ func (x *StartProcess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartProcess.ProtoReflect.Descriptor instead.
 func (*StartProcess) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{61}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *StartProcess) GetSpec() *Spec {
@@ -5187,7 +5304,7 @@ type SendStdin struct {
 
 func (x *SendStdin) Reset() {
 	*x = SendStdin{}
-	mi := &file_event_v1_event_proto_msgTypes[62]
+	mi := &file_event_v1_event_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5199,7 +5316,7 @@ func (x *SendStdin) String() string {
 func (*SendStdin) ProtoMessage() {}
 
 func (x *SendStdin) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[62]
+	mi := &file_event_v1_event_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5212,7 +5329,7 @@ func (x *SendStdin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendStdin.ProtoReflect.Descriptor instead.
 func (*SendStdin) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{62}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *SendStdin) GetData() []byte {
@@ -5238,7 +5355,7 @@ type SendSignal struct {
 
 func (x *SendSignal) Reset() {
 	*x = SendSignal{}
-	mi := &file_event_v1_event_proto_msgTypes[63]
+	mi := &file_event_v1_event_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5250,7 +5367,7 @@ func (x *SendSignal) String() string {
 func (*SendSignal) ProtoMessage() {}
 
 func (x *SendSignal) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[63]
+	mi := &file_event_v1_event_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5263,7 +5380,7 @@ func (x *SendSignal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSignal.ProtoReflect.Descriptor instead.
 func (*SendSignal) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{63}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *SendSignal) GetSignal() int32 {
@@ -5283,7 +5400,7 @@ type ResizePTY struct {
 
 func (x *ResizePTY) Reset() {
 	*x = ResizePTY{}
-	mi := &file_event_v1_event_proto_msgTypes[64]
+	mi := &file_event_v1_event_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5295,7 +5412,7 @@ func (x *ResizePTY) String() string {
 func (*ResizePTY) ProtoMessage() {}
 
 func (x *ResizePTY) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[64]
+	mi := &file_event_v1_event_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5308,7 +5425,7 @@ func (x *ResizePTY) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizePTY.ProtoReflect.Descriptor instead.
 func (*ResizePTY) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{64}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ResizePTY) GetCols() uint32 {
@@ -5339,7 +5456,7 @@ type TakeSnapshot struct {
 
 func (x *TakeSnapshot) Reset() {
 	*x = TakeSnapshot{}
-	mi := &file_event_v1_event_proto_msgTypes[65]
+	mi := &file_event_v1_event_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5351,7 +5468,7 @@ func (x *TakeSnapshot) String() string {
 func (*TakeSnapshot) ProtoMessage() {}
 
 func (x *TakeSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[65]
+	mi := &file_event_v1_event_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5364,7 +5481,7 @@ func (x *TakeSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshot.ProtoReflect.Descriptor instead.
 func (*TakeSnapshot) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{65}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *TakeSnapshot) GetId() string {
@@ -5412,7 +5529,7 @@ type DrainHost struct {
 
 func (x *DrainHost) Reset() {
 	*x = DrainHost{}
-	mi := &file_event_v1_event_proto_msgTypes[66]
+	mi := &file_event_v1_event_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5424,7 +5541,7 @@ func (x *DrainHost) String() string {
 func (*DrainHost) ProtoMessage() {}
 
 func (x *DrainHost) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[66]
+	mi := &file_event_v1_event_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5437,7 +5554,7 @@ func (x *DrainHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainHost.ProtoReflect.Descriptor instead.
 func (*DrainHost) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{66}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *DrainHost) GetDrain() bool {
@@ -5459,7 +5576,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_event_v1_event_proto_msgTypes[67]
+	mi := &file_event_v1_event_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5471,7 +5588,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[67]
+	mi := &file_event_v1_event_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5484,7 +5601,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{67}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Reply) GetCommand() string {
@@ -5548,7 +5665,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_event_v1_event_proto_msgTypes[68]
+	mi := &file_event_v1_event_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5560,7 +5677,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[68]
+	mi := &file_event_v1_event_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5573,7 +5690,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{68}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Lease) GetHost() string {
@@ -5770,7 +5887,7 @@ type AccountEvent struct {
 
 func (x *AccountEvent) Reset() {
 	*x = AccountEvent{}
-	mi := &file_event_v1_event_proto_msgTypes[69]
+	mi := &file_event_v1_event_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5782,7 +5899,7 @@ func (x *AccountEvent) String() string {
 func (*AccountEvent) ProtoMessage() {}
 
 func (x *AccountEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[69]
+	mi := &file_event_v1_event_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5795,7 +5912,7 @@ func (x *AccountEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccountEvent.ProtoReflect.Descriptor instead.
 func (*AccountEvent) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{69}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *AccountEvent) GetTimeNs() int64 {
@@ -5936,7 +6053,7 @@ type KeyIssued struct {
 
 func (x *KeyIssued) Reset() {
 	*x = KeyIssued{}
-	mi := &file_event_v1_event_proto_msgTypes[70]
+	mi := &file_event_v1_event_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5948,7 +6065,7 @@ func (x *KeyIssued) String() string {
 func (*KeyIssued) ProtoMessage() {}
 
 func (x *KeyIssued) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[70]
+	mi := &file_event_v1_event_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5961,7 +6078,7 @@ func (x *KeyIssued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyIssued.ProtoReflect.Descriptor instead.
 func (*KeyIssued) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{70}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *KeyIssued) GetId() string {
@@ -6015,7 +6132,7 @@ type KeyRevoked struct {
 
 func (x *KeyRevoked) Reset() {
 	*x = KeyRevoked{}
-	mi := &file_event_v1_event_proto_msgTypes[71]
+	mi := &file_event_v1_event_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6027,7 +6144,7 @@ func (x *KeyRevoked) String() string {
 func (*KeyRevoked) ProtoMessage() {}
 
 func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[71]
+	mi := &file_event_v1_event_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6040,7 +6157,7 @@ func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRevoked.ProtoReflect.Descriptor instead.
 func (*KeyRevoked) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{71}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *KeyRevoked) GetId() string {
@@ -6062,7 +6179,7 @@ type KeyHashed struct {
 
 func (x *KeyHashed) Reset() {
 	*x = KeyHashed{}
-	mi := &file_event_v1_event_proto_msgTypes[72]
+	mi := &file_event_v1_event_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6074,7 +6191,7 @@ func (x *KeyHashed) String() string {
 func (*KeyHashed) ProtoMessage() {}
 
 func (x *KeyHashed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[72]
+	mi := &file_event_v1_event_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6087,7 +6204,7 @@ func (x *KeyHashed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyHashed.ProtoReflect.Descriptor instead.
 func (*KeyHashed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{72}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *KeyHashed) GetSha256() []byte {
@@ -6118,7 +6235,7 @@ type TemplateTagged struct {
 
 func (x *TemplateTagged) Reset() {
 	*x = TemplateTagged{}
-	mi := &file_event_v1_event_proto_msgTypes[73]
+	mi := &file_event_v1_event_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6130,7 +6247,7 @@ func (x *TemplateTagged) String() string {
 func (*TemplateTagged) ProtoMessage() {}
 
 func (x *TemplateTagged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[73]
+	mi := &file_event_v1_event_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6143,7 +6260,7 @@ func (x *TemplateTagged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateTagged.ProtoReflect.Descriptor instead.
 func (*TemplateTagged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{73}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *TemplateTagged) GetName() string {
@@ -6195,7 +6312,7 @@ type TemplateBuilt struct {
 
 func (x *TemplateBuilt) Reset() {
 	*x = TemplateBuilt{}
-	mi := &file_event_v1_event_proto_msgTypes[74]
+	mi := &file_event_v1_event_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6207,7 +6324,7 @@ func (x *TemplateBuilt) String() string {
 func (*TemplateBuilt) ProtoMessage() {}
 
 func (x *TemplateBuilt) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[74]
+	mi := &file_event_v1_event_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6220,7 +6337,7 @@ func (x *TemplateBuilt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateBuilt.ProtoReflect.Descriptor instead.
 func (*TemplateBuilt) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{74}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *TemplateBuilt) GetId() string {
@@ -6317,7 +6434,7 @@ type TemplateUntagged struct {
 
 func (x *TemplateUntagged) Reset() {
 	*x = TemplateUntagged{}
-	mi := &file_event_v1_event_proto_msgTypes[75]
+	mi := &file_event_v1_event_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6329,7 +6446,7 @@ func (x *TemplateUntagged) String() string {
 func (*TemplateUntagged) ProtoMessage() {}
 
 func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[75]
+	mi := &file_event_v1_event_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6342,7 +6459,7 @@ func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateUntagged.ProtoReflect.Descriptor instead.
 func (*TemplateUntagged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{75}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *TemplateUntagged) GetName() string {
@@ -6371,7 +6488,7 @@ type SigningKeyMade struct {
 
 func (x *SigningKeyMade) Reset() {
 	*x = SigningKeyMade{}
-	mi := &file_event_v1_event_proto_msgTypes[76]
+	mi := &file_event_v1_event_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6383,7 +6500,7 @@ func (x *SigningKeyMade) String() string {
 func (*SigningKeyMade) ProtoMessage() {}
 
 func (x *SigningKeyMade) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[76]
+	mi := &file_event_v1_event_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6396,7 +6513,7 @@ func (x *SigningKeyMade) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SigningKeyMade.ProtoReflect.Descriptor instead.
 func (*SigningKeyMade) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{76}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *SigningKeyMade) GetNumber() uint32 {
@@ -6425,7 +6542,7 @@ type TemplatePublished struct {
 
 func (x *TemplatePublished) Reset() {
 	*x = TemplatePublished{}
-	mi := &file_event_v1_event_proto_msgTypes[77]
+	mi := &file_event_v1_event_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6437,7 +6554,7 @@ func (x *TemplatePublished) String() string {
 func (*TemplatePublished) ProtoMessage() {}
 
 func (x *TemplatePublished) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[77]
+	mi := &file_event_v1_event_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6450,7 +6567,7 @@ func (x *TemplatePublished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplatePublished.ProtoReflect.Descriptor instead.
 func (*TemplatePublished) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{77}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *TemplatePublished) GetName() string {
@@ -6479,7 +6596,7 @@ type BuildBatch struct {
 
 func (x *BuildBatch) Reset() {
 	*x = BuildBatch{}
-	mi := &file_event_v1_event_proto_msgTypes[78]
+	mi := &file_event_v1_event_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6491,7 +6608,7 @@ func (x *BuildBatch) String() string {
 func (*BuildBatch) ProtoMessage() {}
 
 func (x *BuildBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[78]
+	mi := &file_event_v1_event_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6504,7 +6621,7 @@ func (x *BuildBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildBatch.ProtoReflect.Descriptor instead.
 func (*BuildBatch) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{78}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *BuildBatch) GetBuild() string {
@@ -6555,7 +6672,7 @@ type BuildFrame struct {
 
 func (x *BuildFrame) Reset() {
 	*x = BuildFrame{}
-	mi := &file_event_v1_event_proto_msgTypes[79]
+	mi := &file_event_v1_event_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6567,7 +6684,7 @@ func (x *BuildFrame) String() string {
 func (*BuildFrame) ProtoMessage() {}
 
 func (x *BuildFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[79]
+	mi := &file_event_v1_event_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6580,7 +6697,7 @@ func (x *BuildFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFrame.ProtoReflect.Descriptor instead.
 func (*BuildFrame) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{79}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *BuildFrame) GetTimeNs() int64 {
@@ -6734,7 +6851,7 @@ type BuildRequested struct {
 
 func (x *BuildRequested) Reset() {
 	*x = BuildRequested{}
-	mi := &file_event_v1_event_proto_msgTypes[80]
+	mi := &file_event_v1_event_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6746,7 +6863,7 @@ func (x *BuildRequested) String() string {
 func (*BuildRequested) ProtoMessage() {}
 
 func (x *BuildRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[80]
+	mi := &file_event_v1_event_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6759,7 +6876,7 @@ func (x *BuildRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildRequested.ProtoReflect.Descriptor instead.
 func (*BuildRequested) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{80}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *BuildRequested) GetTemplate() string {
@@ -6812,7 +6929,7 @@ type BuildStarted struct {
 
 func (x *BuildStarted) Reset() {
 	*x = BuildStarted{}
-	mi := &file_event_v1_event_proto_msgTypes[81]
+	mi := &file_event_v1_event_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6824,7 +6941,7 @@ func (x *BuildStarted) String() string {
 func (*BuildStarted) ProtoMessage() {}
 
 func (x *BuildStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[81]
+	mi := &file_event_v1_event_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6837,7 +6954,7 @@ func (x *BuildStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildStarted.ProtoReflect.Descriptor instead.
 func (*BuildStarted) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{81}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *BuildStarted) GetImage() string {
@@ -6902,7 +7019,7 @@ type BuildStep struct {
 
 func (x *BuildStep) Reset() {
 	*x = BuildStep{}
-	mi := &file_event_v1_event_proto_msgTypes[82]
+	mi := &file_event_v1_event_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6914,7 +7031,7 @@ func (x *BuildStep) String() string {
 func (*BuildStep) ProtoMessage() {}
 
 func (x *BuildStep) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[82]
+	mi := &file_event_v1_event_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6927,7 +7044,7 @@ func (x *BuildStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildStep.ProtoReflect.Descriptor instead.
 func (*BuildStep) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{82}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *BuildStep) GetType() string {
@@ -6975,7 +7092,7 @@ type BuildHeld struct {
 
 func (x *BuildHeld) Reset() {
 	*x = BuildHeld{}
-	mi := &file_event_v1_event_proto_msgTypes[83]
+	mi := &file_event_v1_event_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6987,7 +7104,7 @@ func (x *BuildHeld) String() string {
 func (*BuildHeld) ProtoMessage() {}
 
 func (x *BuildHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[83]
+	mi := &file_event_v1_event_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7000,7 +7117,7 @@ func (x *BuildHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildHeld.ProtoReflect.Descriptor instead.
 func (*BuildHeld) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{83}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *BuildHeld) GetBy() string {
@@ -7028,7 +7145,7 @@ type BuildBased struct {
 
 func (x *BuildBased) Reset() {
 	*x = BuildBased{}
-	mi := &file_event_v1_event_proto_msgTypes[84]
+	mi := &file_event_v1_event_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7040,7 +7157,7 @@ func (x *BuildBased) String() string {
 func (*BuildBased) ProtoMessage() {}
 
 func (x *BuildBased) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[84]
+	mi := &file_event_v1_event_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7053,7 +7170,7 @@ func (x *BuildBased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildBased.ProtoReflect.Descriptor instead.
 func (*BuildBased) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{84}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *BuildBased) GetTemplate() string {
@@ -7135,7 +7252,7 @@ type BuildLogged struct {
 
 func (x *BuildLogged) Reset() {
 	*x = BuildLogged{}
-	mi := &file_event_v1_event_proto_msgTypes[85]
+	mi := &file_event_v1_event_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7147,7 +7264,7 @@ func (x *BuildLogged) String() string {
 func (*BuildLogged) ProtoMessage() {}
 
 func (x *BuildLogged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[85]
+	mi := &file_event_v1_event_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7160,7 +7277,7 @@ func (x *BuildLogged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildLogged.ProtoReflect.Descriptor instead.
 func (*BuildLogged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{85}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *BuildLogged) GetLines() []*BuildLine {
@@ -7216,7 +7333,7 @@ type BuildLine struct {
 
 func (x *BuildLine) Reset() {
 	*x = BuildLine{}
-	mi := &file_event_v1_event_proto_msgTypes[86]
+	mi := &file_event_v1_event_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7228,7 +7345,7 @@ func (x *BuildLine) String() string {
 func (*BuildLine) ProtoMessage() {}
 
 func (x *BuildLine) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[86]
+	mi := &file_event_v1_event_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7241,7 +7358,7 @@ func (x *BuildLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildLine.ProtoReflect.Descriptor instead.
 func (*BuildLine) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{86}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *BuildLine) GetTimeNs() int64 {
@@ -7273,7 +7390,7 @@ type BuildFinished struct {
 
 func (x *BuildFinished) Reset() {
 	*x = BuildFinished{}
-	mi := &file_event_v1_event_proto_msgTypes[87]
+	mi := &file_event_v1_event_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7285,7 +7402,7 @@ func (x *BuildFinished) String() string {
 func (*BuildFinished) ProtoMessage() {}
 
 func (x *BuildFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[87]
+	mi := &file_event_v1_event_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7298,7 +7415,7 @@ func (x *BuildFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFinished.ProtoReflect.Descriptor instead.
 func (*BuildFinished) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{87}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{88}
 }
 
 // BuildDeleted records that the build's template was deleted.
@@ -7310,7 +7427,7 @@ type BuildDeleted struct {
 
 func (x *BuildDeleted) Reset() {
 	*x = BuildDeleted{}
-	mi := &file_event_v1_event_proto_msgTypes[88]
+	mi := &file_event_v1_event_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7322,7 +7439,7 @@ func (x *BuildDeleted) String() string {
 func (*BuildDeleted) ProtoMessage() {}
 
 func (x *BuildDeleted) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[88]
+	mi := &file_event_v1_event_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7335,7 +7452,7 @@ func (x *BuildDeleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildDeleted.ProtoReflect.Descriptor instead.
 func (*BuildDeleted) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{88}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{89}
 }
 
 type BuildFailed struct {
@@ -7348,7 +7465,7 @@ type BuildFailed struct {
 
 func (x *BuildFailed) Reset() {
 	*x = BuildFailed{}
-	mi := &file_event_v1_event_proto_msgTypes[89]
+	mi := &file_event_v1_event_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7360,7 +7477,7 @@ func (x *BuildFailed) String() string {
 func (*BuildFailed) ProtoMessage() {}
 
 func (x *BuildFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[89]
+	mi := &file_event_v1_event_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7373,7 +7490,7 @@ func (x *BuildFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFailed.ProtoReflect.Descriptor instead.
 func (*BuildFailed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{89}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *BuildFailed) GetStep() string {
@@ -7404,7 +7521,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\tfirst_seq\x18\x06 \x01(\x04R\bfirstSeq\x120\n" +
 	"\x06frames\x18\a \x03(\v2\x18.millrace.event.v1.FrameR\x06frames\x12\x16\n" +
 	"\x06packed\x18\b \x01(\fR\x06packed\x12/\n" +
-	"\x06exited\x18\t \x01(\v2\x17.millrace.event.v1.ExitR\x06exited\"\xc0\x05\n" +
+	"\x06exited\x18\t \x01(\v2\x17.millrace.event.v1.ExitR\x06exited\"\xf8\x05\n" +
 	"\x05Frame\x12\x17\n" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x129\n" +
 	"\baccepted\x18\x02 \x01(\v2\x1b.millrace.event.v1.AcceptedH\x00R\baccepted\x126\n" +
@@ -7420,11 +7537,12 @@ const file_event_v1_event_proto_rawDesc = "" +
 	" \x01(\v2\x19.millrace.event.v1.ExitedH\x00R\x06exited\x129\n" +
 	"\bfinished\x18\v \x01(\v2\x1b.millrace.event.v1.FinishedH\x00R\bfinished\x12-\n" +
 	"\x04lost\x18\f \x01(\v2\x17.millrace.event.v1.LostH\x00R\x04lost\x123\n" +
-	"\x06failed\x18\r \x01(\v2\x19.millrace.event.v1.FailedH\x00R\x06failedB\x06\n" +
+	"\x06failed\x18\r \x01(\v2\x19.millrace.event.v1.FailedH\x00R\x06failed\x126\n" +
+	"\aomitted\x18\x0e \x01(\v2\x1a.millrace.event.v1.OmittedH\x00R\aomittedB\x06\n" +
 	"\x04body\".\n" +
 	"\x04Size\x12\x12\n" +
 	"\x04cols\x18\x01 \x01(\rR\x04cols\x12\x12\n" +
-	"\x04rows\x18\x02 \x01(\rR\x04rows\"\xe6\x03\n" +
+	"\x04rows\x18\x02 \x01(\rR\x04rows\"\xbd\x04\n" +
 	"\x04Spec\x12\x10\n" +
 	"\x03cmd\x18\x01 \x01(\tR\x03cmd\x12\x12\n" +
 	"\x04args\x18\x02 \x03(\tR\x04args\x122\n" +
@@ -7442,7 +7560,10 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x04arg0\x18\f \x01(\tH\x01R\x04arg0\x88\x01\x01\x128\n" +
 	"\aconfine\x18\r \x01(\v2\x1e.millrace.event.v1.ConfinementR\aconfine\x12\x1d\n" +
 	"\n" +
-	"sealed_env\x18\x0e \x01(\fR\tsealedEnv\x1a6\n" +
+	"sealed_env\x18\x0e \x01(\fR\tsealedEnv\x12\x16\n" +
+	"\x06record\x18\x0f \x01(\rR\x06record\x12\x16\n" +
+	"\x06redact\x18\x10 \x03(\tR\x06redact\x12%\n" +
+	"\x0esealed_command\x18\x11 \x01(\fR\rsealedCommand\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x06\n" +
@@ -7466,7 +7587,11 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x05Wrote\x121\n" +
 	"\x06stream\x18\x01 \x01(\x0e2\x19.millrace.event.v1.StreamR\x06stream\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x04R\x06offset\x12\x12\n" +
-	"\x04data\x18\x03 \x01(\fR\x04data\"P\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\"j\n" +
+	"\aOmitted\x121\n" +
+	"\x06stream\x18\x01 \x01(\x0e2\x19.millrace.event.v1.StreamR\x06stream\x12\x16\n" +
+	"\x06offset\x18\x02 \x01(\x04R\x06offset\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"P\n" +
 	"\n" +
 	"StdinAcked\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x18\n" +
@@ -7552,7 +7677,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\fnetwork_used\x18\x1f \x01(\v2%.millrace.event.v1.SandboxNetworkUsedH\x00R\vnetworkUsed\x12:\n" +
 	"\x06queued\x18  \x01(\v2 .millrace.event.v1.SandboxQueuedH\x00R\x06queued\x12:\n" +
 	"\x06warned\x18( \x01(\v2 .millrace.event.v1.SandboxWarnedH\x00R\x06warnedB\x06\n" +
-	"\x04body\"\x97\v\n" +
+	"\x04body\"\xd4\v\n" +
 	"\x10SandboxRequested\x12\x1a\n" +
 	"\btemplate\x18\x01 \x01(\tR\btemplate\x12\x16\n" +
 	"\x06driver\x18\x02 \x01(\tR\x06driver\x12M\n" +
@@ -7599,7 +7724,9 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"warning_ns\x18Q \x01(\x03R\twarningNs\x12\x17\n" +
 	"\aidle_ns\x18R \x01(\x03R\x06idleNs\x12#\n" +
-	"\rjson_metadata\x18S \x03(\tR\fjsonMetadata\x12/\n" +
+	"\rjson_metadata\x18S \x03(\tR\fjsonMetadata\x12\x16\n" +
+	"\x06record\x18U \x01(\rR\x06record\x12#\n" +
+	"\rsealed_redact\x18V \x01(\fR\fsealedRedact\x12/\n" +
 	"\x03e2a\x18Z \x01(\v2\x1d.millrace.event.v1.SandboxE2AR\x03e2a\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -8049,7 +8176,7 @@ func file_event_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_event_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 98)
+var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 99)
 var file_event_v1_event_proto_goTypes = []any{
 	(Stream)(0),                // 0: millrace.event.v1.Stream
 	(*Batch)(nil),              // 1: millrace.event.v1.Batch
@@ -8060,192 +8187,195 @@ var file_event_v1_event_proto_goTypes = []any{
 	(*Accepted)(nil),           // 6: millrace.event.v1.Accepted
 	(*Started)(nil),            // 7: millrace.event.v1.Started
 	(*Wrote)(nil),              // 8: millrace.event.v1.Wrote
-	(*StdinAcked)(nil),         // 9: millrace.event.v1.StdinAcked
-	(*Resized)(nil),            // 10: millrace.event.v1.Resized
-	(*Signaled)(nil),           // 11: millrace.event.v1.Signaled
-	(*Truncated)(nil),          // 12: millrace.event.v1.Truncated
-	(*Gap)(nil),                // 13: millrace.event.v1.Gap
-	(*Exit)(nil),               // 14: millrace.event.v1.Exit
-	(*Exited)(nil),             // 15: millrace.event.v1.Exited
-	(*Finished)(nil),           // 16: millrace.event.v1.Finished
-	(*Lost)(nil),               // 17: millrace.event.v1.Lost
-	(*Failed)(nil),             // 18: millrace.event.v1.Failed
-	(*Summary)(nil),            // 19: millrace.event.v1.Summary
-	(*ProcessTotals)(nil),      // 20: millrace.event.v1.ProcessTotals
-	(*SandboxBatch)(nil),       // 21: millrace.event.v1.SandboxBatch
-	(*SandboxFrame)(nil),       // 22: millrace.event.v1.SandboxFrame
-	(*SandboxRequested)(nil),   // 23: millrace.event.v1.SandboxRequested
-	(*SandboxE2A)(nil),         // 24: millrace.event.v1.SandboxE2A
-	(*Persistence)(nil),        // 25: millrace.event.v1.Persistence
-	(*SandboxIdentity)(nil),    // 26: millrace.event.v1.SandboxIdentity
-	(*SandboxToken)(nil),       // 27: millrace.event.v1.SandboxToken
-	(*VolumeMount)(nil),        // 28: millrace.event.v1.VolumeMount
-	(*SandboxPlaced)(nil),      // 29: millrace.event.v1.SandboxPlaced
-	(*SandboxQueued)(nil),      // 30: millrace.event.v1.SandboxQueued
-	(*SandboxRefused)(nil),     // 31: millrace.event.v1.SandboxRefused
-	(*SandboxRunning)(nil),     // 32: millrace.event.v1.SandboxRunning
-	(*SandboxDeadlineSet)(nil), // 33: millrace.event.v1.SandboxDeadlineSet
-	(*SandboxStopping)(nil),    // 34: millrace.event.v1.SandboxStopping
-	(*SandboxDestroyed)(nil),   // 35: millrace.event.v1.SandboxDestroyed
-	(*SandboxLost)(nil),        // 36: millrace.event.v1.SandboxLost
-	(*SandboxFailed)(nil),      // 37: millrace.event.v1.SandboxFailed
-	(*SandboxPausing)(nil),     // 38: millrace.event.v1.SandboxPausing
-	(*SandboxPaused)(nil),      // 39: millrace.event.v1.SandboxPaused
-	(*SandboxResuming)(nil),    // 40: millrace.event.v1.SandboxResuming
-	(*SandboxResumed)(nil),     // 41: millrace.event.v1.SandboxResumed
-	(*SandboxNetwork)(nil),     // 42: millrace.event.v1.SandboxNetwork
-	(*SandboxTransform)(nil),   // 43: millrace.event.v1.SandboxTransform
-	(*SandboxHeader)(nil),      // 44: millrace.event.v1.SandboxHeader
-	(*SandboxProxy)(nil),       // 45: millrace.event.v1.SandboxProxy
-	(*SandboxNetworkSet)(nil),  // 46: millrace.event.v1.SandboxNetworkSet
-	(*SandboxNetworkUsed)(nil), // 47: millrace.event.v1.SandboxNetworkUsed
-	(*SandboxSnapshotted)(nil), // 48: millrace.event.v1.SandboxSnapshotted
-	(*SandboxWarned)(nil),      // 49: millrace.event.v1.SandboxWarned
-	(*Snapshot)(nil),           // 50: millrace.event.v1.Snapshot
-	(*Copy)(nil),               // 51: millrace.event.v1.Copy
-	(*Volume)(nil),             // 52: millrace.event.v1.Volume
-	(*Secret)(nil),             // 53: millrace.event.v1.Secret
-	(*Webhook)(nil),            // 54: millrace.event.v1.Webhook
-	(*WebhookCursor)(nil),      // 55: millrace.event.v1.WebhookCursor
-	(*WebhookAgain)(nil),       // 56: millrace.event.v1.WebhookAgain
-	(*WebhookRef)(nil),         // 57: millrace.event.v1.WebhookRef
-	(*WebhookAttempt)(nil),     // 58: millrace.event.v1.WebhookAttempt
-	(*WatchPlace)(nil),         // 59: millrace.event.v1.WatchPlace
-	(*UseSample)(nil),          // 60: millrace.event.v1.UseSample
-	(*Command)(nil),            // 61: millrace.event.v1.Command
-	(*StartProcess)(nil),       // 62: millrace.event.v1.StartProcess
-	(*SendStdin)(nil),          // 63: millrace.event.v1.SendStdin
-	(*SendSignal)(nil),         // 64: millrace.event.v1.SendSignal
-	(*ResizePTY)(nil),          // 65: millrace.event.v1.ResizePTY
-	(*TakeSnapshot)(nil),       // 66: millrace.event.v1.TakeSnapshot
-	(*DrainHost)(nil),          // 67: millrace.event.v1.DrainHost
-	(*Reply)(nil),              // 68: millrace.event.v1.Reply
-	(*Lease)(nil),              // 69: millrace.event.v1.Lease
-	(*AccountEvent)(nil),       // 70: millrace.event.v1.AccountEvent
-	(*KeyIssued)(nil),          // 71: millrace.event.v1.KeyIssued
-	(*KeyRevoked)(nil),         // 72: millrace.event.v1.KeyRevoked
-	(*KeyHashed)(nil),          // 73: millrace.event.v1.KeyHashed
-	(*TemplateTagged)(nil),     // 74: millrace.event.v1.TemplateTagged
-	(*TemplateBuilt)(nil),      // 75: millrace.event.v1.TemplateBuilt
-	(*TemplateUntagged)(nil),   // 76: millrace.event.v1.TemplateUntagged
-	(*SigningKeyMade)(nil),     // 77: millrace.event.v1.SigningKeyMade
-	(*TemplatePublished)(nil),  // 78: millrace.event.v1.TemplatePublished
-	(*BuildBatch)(nil),         // 79: millrace.event.v1.BuildBatch
-	(*BuildFrame)(nil),         // 80: millrace.event.v1.BuildFrame
-	(*BuildRequested)(nil),     // 81: millrace.event.v1.BuildRequested
-	(*BuildStarted)(nil),       // 82: millrace.event.v1.BuildStarted
-	(*BuildStep)(nil),          // 83: millrace.event.v1.BuildStep
-	(*BuildHeld)(nil),          // 84: millrace.event.v1.BuildHeld
-	(*BuildBased)(nil),         // 85: millrace.event.v1.BuildBased
-	(*BuildLogged)(nil),        // 86: millrace.event.v1.BuildLogged
-	(*BuildLine)(nil),          // 87: millrace.event.v1.BuildLine
-	(*BuildFinished)(nil),      // 88: millrace.event.v1.BuildFinished
-	(*BuildDeleted)(nil),       // 89: millrace.event.v1.BuildDeleted
-	(*BuildFailed)(nil),        // 90: millrace.event.v1.BuildFailed
-	nil,                        // 91: millrace.event.v1.Spec.EnvEntry
-	nil,                        // 92: millrace.event.v1.ProcessTotals.EndedEntry
-	nil,                        // 93: millrace.event.v1.SandboxRequested.MetadataEntry
-	nil,                        // 94: millrace.event.v1.SandboxRequested.EnvEntry
-	nil,                        // 95: millrace.event.v1.Snapshot.EnvEntry
-	nil,                        // 96: millrace.event.v1.Secret.MetadataEntry
-	nil,                        // 97: millrace.event.v1.TemplateBuilt.EnvEntry
-	nil,                        // 98: millrace.event.v1.BuildBased.EnvEntry
+	(*Omitted)(nil),            // 9: millrace.event.v1.Omitted
+	(*StdinAcked)(nil),         // 10: millrace.event.v1.StdinAcked
+	(*Resized)(nil),            // 11: millrace.event.v1.Resized
+	(*Signaled)(nil),           // 12: millrace.event.v1.Signaled
+	(*Truncated)(nil),          // 13: millrace.event.v1.Truncated
+	(*Gap)(nil),                // 14: millrace.event.v1.Gap
+	(*Exit)(nil),               // 15: millrace.event.v1.Exit
+	(*Exited)(nil),             // 16: millrace.event.v1.Exited
+	(*Finished)(nil),           // 17: millrace.event.v1.Finished
+	(*Lost)(nil),               // 18: millrace.event.v1.Lost
+	(*Failed)(nil),             // 19: millrace.event.v1.Failed
+	(*Summary)(nil),            // 20: millrace.event.v1.Summary
+	(*ProcessTotals)(nil),      // 21: millrace.event.v1.ProcessTotals
+	(*SandboxBatch)(nil),       // 22: millrace.event.v1.SandboxBatch
+	(*SandboxFrame)(nil),       // 23: millrace.event.v1.SandboxFrame
+	(*SandboxRequested)(nil),   // 24: millrace.event.v1.SandboxRequested
+	(*SandboxE2A)(nil),         // 25: millrace.event.v1.SandboxE2A
+	(*Persistence)(nil),        // 26: millrace.event.v1.Persistence
+	(*SandboxIdentity)(nil),    // 27: millrace.event.v1.SandboxIdentity
+	(*SandboxToken)(nil),       // 28: millrace.event.v1.SandboxToken
+	(*VolumeMount)(nil),        // 29: millrace.event.v1.VolumeMount
+	(*SandboxPlaced)(nil),      // 30: millrace.event.v1.SandboxPlaced
+	(*SandboxQueued)(nil),      // 31: millrace.event.v1.SandboxQueued
+	(*SandboxRefused)(nil),     // 32: millrace.event.v1.SandboxRefused
+	(*SandboxRunning)(nil),     // 33: millrace.event.v1.SandboxRunning
+	(*SandboxDeadlineSet)(nil), // 34: millrace.event.v1.SandboxDeadlineSet
+	(*SandboxStopping)(nil),    // 35: millrace.event.v1.SandboxStopping
+	(*SandboxDestroyed)(nil),   // 36: millrace.event.v1.SandboxDestroyed
+	(*SandboxLost)(nil),        // 37: millrace.event.v1.SandboxLost
+	(*SandboxFailed)(nil),      // 38: millrace.event.v1.SandboxFailed
+	(*SandboxPausing)(nil),     // 39: millrace.event.v1.SandboxPausing
+	(*SandboxPaused)(nil),      // 40: millrace.event.v1.SandboxPaused
+	(*SandboxResuming)(nil),    // 41: millrace.event.v1.SandboxResuming
+	(*SandboxResumed)(nil),     // 42: millrace.event.v1.SandboxResumed
+	(*SandboxNetwork)(nil),     // 43: millrace.event.v1.SandboxNetwork
+	(*SandboxTransform)(nil),   // 44: millrace.event.v1.SandboxTransform
+	(*SandboxHeader)(nil),      // 45: millrace.event.v1.SandboxHeader
+	(*SandboxProxy)(nil),       // 46: millrace.event.v1.SandboxProxy
+	(*SandboxNetworkSet)(nil),  // 47: millrace.event.v1.SandboxNetworkSet
+	(*SandboxNetworkUsed)(nil), // 48: millrace.event.v1.SandboxNetworkUsed
+	(*SandboxSnapshotted)(nil), // 49: millrace.event.v1.SandboxSnapshotted
+	(*SandboxWarned)(nil),      // 50: millrace.event.v1.SandboxWarned
+	(*Snapshot)(nil),           // 51: millrace.event.v1.Snapshot
+	(*Copy)(nil),               // 52: millrace.event.v1.Copy
+	(*Volume)(nil),             // 53: millrace.event.v1.Volume
+	(*Secret)(nil),             // 54: millrace.event.v1.Secret
+	(*Webhook)(nil),            // 55: millrace.event.v1.Webhook
+	(*WebhookCursor)(nil),      // 56: millrace.event.v1.WebhookCursor
+	(*WebhookAgain)(nil),       // 57: millrace.event.v1.WebhookAgain
+	(*WebhookRef)(nil),         // 58: millrace.event.v1.WebhookRef
+	(*WebhookAttempt)(nil),     // 59: millrace.event.v1.WebhookAttempt
+	(*WatchPlace)(nil),         // 60: millrace.event.v1.WatchPlace
+	(*UseSample)(nil),          // 61: millrace.event.v1.UseSample
+	(*Command)(nil),            // 62: millrace.event.v1.Command
+	(*StartProcess)(nil),       // 63: millrace.event.v1.StartProcess
+	(*SendStdin)(nil),          // 64: millrace.event.v1.SendStdin
+	(*SendSignal)(nil),         // 65: millrace.event.v1.SendSignal
+	(*ResizePTY)(nil),          // 66: millrace.event.v1.ResizePTY
+	(*TakeSnapshot)(nil),       // 67: millrace.event.v1.TakeSnapshot
+	(*DrainHost)(nil),          // 68: millrace.event.v1.DrainHost
+	(*Reply)(nil),              // 69: millrace.event.v1.Reply
+	(*Lease)(nil),              // 70: millrace.event.v1.Lease
+	(*AccountEvent)(nil),       // 71: millrace.event.v1.AccountEvent
+	(*KeyIssued)(nil),          // 72: millrace.event.v1.KeyIssued
+	(*KeyRevoked)(nil),         // 73: millrace.event.v1.KeyRevoked
+	(*KeyHashed)(nil),          // 74: millrace.event.v1.KeyHashed
+	(*TemplateTagged)(nil),     // 75: millrace.event.v1.TemplateTagged
+	(*TemplateBuilt)(nil),      // 76: millrace.event.v1.TemplateBuilt
+	(*TemplateUntagged)(nil),   // 77: millrace.event.v1.TemplateUntagged
+	(*SigningKeyMade)(nil),     // 78: millrace.event.v1.SigningKeyMade
+	(*TemplatePublished)(nil),  // 79: millrace.event.v1.TemplatePublished
+	(*BuildBatch)(nil),         // 80: millrace.event.v1.BuildBatch
+	(*BuildFrame)(nil),         // 81: millrace.event.v1.BuildFrame
+	(*BuildRequested)(nil),     // 82: millrace.event.v1.BuildRequested
+	(*BuildStarted)(nil),       // 83: millrace.event.v1.BuildStarted
+	(*BuildStep)(nil),          // 84: millrace.event.v1.BuildStep
+	(*BuildHeld)(nil),          // 85: millrace.event.v1.BuildHeld
+	(*BuildBased)(nil),         // 86: millrace.event.v1.BuildBased
+	(*BuildLogged)(nil),        // 87: millrace.event.v1.BuildLogged
+	(*BuildLine)(nil),          // 88: millrace.event.v1.BuildLine
+	(*BuildFinished)(nil),      // 89: millrace.event.v1.BuildFinished
+	(*BuildDeleted)(nil),       // 90: millrace.event.v1.BuildDeleted
+	(*BuildFailed)(nil),        // 91: millrace.event.v1.BuildFailed
+	nil,                        // 92: millrace.event.v1.Spec.EnvEntry
+	nil,                        // 93: millrace.event.v1.ProcessTotals.EndedEntry
+	nil,                        // 94: millrace.event.v1.SandboxRequested.MetadataEntry
+	nil,                        // 95: millrace.event.v1.SandboxRequested.EnvEntry
+	nil,                        // 96: millrace.event.v1.Snapshot.EnvEntry
+	nil,                        // 97: millrace.event.v1.Secret.MetadataEntry
+	nil,                        // 98: millrace.event.v1.TemplateBuilt.EnvEntry
+	nil,                        // 99: millrace.event.v1.BuildBased.EnvEntry
 }
 var file_event_v1_event_proto_depIdxs = []int32{
 	2,  // 0: millrace.event.v1.Batch.frames:type_name -> millrace.event.v1.Frame
-	14, // 1: millrace.event.v1.Batch.exited:type_name -> millrace.event.v1.Exit
+	15, // 1: millrace.event.v1.Batch.exited:type_name -> millrace.event.v1.Exit
 	6,  // 2: millrace.event.v1.Frame.accepted:type_name -> millrace.event.v1.Accepted
 	7,  // 3: millrace.event.v1.Frame.started:type_name -> millrace.event.v1.Started
 	8,  // 4: millrace.event.v1.Frame.wrote:type_name -> millrace.event.v1.Wrote
-	9,  // 5: millrace.event.v1.Frame.stdin_acked:type_name -> millrace.event.v1.StdinAcked
-	10, // 6: millrace.event.v1.Frame.resized:type_name -> millrace.event.v1.Resized
-	11, // 7: millrace.event.v1.Frame.signaled:type_name -> millrace.event.v1.Signaled
-	12, // 8: millrace.event.v1.Frame.truncated:type_name -> millrace.event.v1.Truncated
-	13, // 9: millrace.event.v1.Frame.gap:type_name -> millrace.event.v1.Gap
-	15, // 10: millrace.event.v1.Frame.exited:type_name -> millrace.event.v1.Exited
-	16, // 11: millrace.event.v1.Frame.finished:type_name -> millrace.event.v1.Finished
-	17, // 12: millrace.event.v1.Frame.lost:type_name -> millrace.event.v1.Lost
-	18, // 13: millrace.event.v1.Frame.failed:type_name -> millrace.event.v1.Failed
-	91, // 14: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
-	3,  // 15: millrace.event.v1.Spec.pty:type_name -> millrace.event.v1.Size
-	5,  // 16: millrace.event.v1.Spec.confine:type_name -> millrace.event.v1.Confinement
-	4,  // 17: millrace.event.v1.Accepted.spec:type_name -> millrace.event.v1.Spec
-	0,  // 18: millrace.event.v1.Wrote.stream:type_name -> millrace.event.v1.Stream
-	0,  // 19: millrace.event.v1.Truncated.stream:type_name -> millrace.event.v1.Stream
-	14, // 20: millrace.event.v1.Exited.exit:type_name -> millrace.event.v1.Exit
-	14, // 21: millrace.event.v1.Finished.exit:type_name -> millrace.event.v1.Exit
-	4,  // 22: millrace.event.v1.Summary.spec:type_name -> millrace.event.v1.Spec
-	14, // 23: millrace.event.v1.Summary.exit:type_name -> millrace.event.v1.Exit
-	92, // 24: millrace.event.v1.ProcessTotals.ended:type_name -> millrace.event.v1.ProcessTotals.EndedEntry
-	22, // 25: millrace.event.v1.SandboxBatch.frames:type_name -> millrace.event.v1.SandboxFrame
-	23, // 26: millrace.event.v1.SandboxFrame.requested:type_name -> millrace.event.v1.SandboxRequested
-	29, // 27: millrace.event.v1.SandboxFrame.placed:type_name -> millrace.event.v1.SandboxPlaced
-	31, // 28: millrace.event.v1.SandboxFrame.refused:type_name -> millrace.event.v1.SandboxRefused
-	32, // 29: millrace.event.v1.SandboxFrame.running:type_name -> millrace.event.v1.SandboxRunning
-	33, // 30: millrace.event.v1.SandboxFrame.deadline_set:type_name -> millrace.event.v1.SandboxDeadlineSet
-	34, // 31: millrace.event.v1.SandboxFrame.stopping:type_name -> millrace.event.v1.SandboxStopping
-	35, // 32: millrace.event.v1.SandboxFrame.destroyed:type_name -> millrace.event.v1.SandboxDestroyed
-	36, // 33: millrace.event.v1.SandboxFrame.lost:type_name -> millrace.event.v1.SandboxLost
-	37, // 34: millrace.event.v1.SandboxFrame.failed:type_name -> millrace.event.v1.SandboxFailed
-	38, // 35: millrace.event.v1.SandboxFrame.pausing:type_name -> millrace.event.v1.SandboxPausing
-	39, // 36: millrace.event.v1.SandboxFrame.paused:type_name -> millrace.event.v1.SandboxPaused
-	40, // 37: millrace.event.v1.SandboxFrame.resuming:type_name -> millrace.event.v1.SandboxResuming
-	41, // 38: millrace.event.v1.SandboxFrame.resumed:type_name -> millrace.event.v1.SandboxResumed
-	48, // 39: millrace.event.v1.SandboxFrame.snapshotted:type_name -> millrace.event.v1.SandboxSnapshotted
-	46, // 40: millrace.event.v1.SandboxFrame.network_set:type_name -> millrace.event.v1.SandboxNetworkSet
-	47, // 41: millrace.event.v1.SandboxFrame.network_used:type_name -> millrace.event.v1.SandboxNetworkUsed
-	30, // 42: millrace.event.v1.SandboxFrame.queued:type_name -> millrace.event.v1.SandboxQueued
-	49, // 43: millrace.event.v1.SandboxFrame.warned:type_name -> millrace.event.v1.SandboxWarned
-	93, // 44: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
-	94, // 45: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
-	42, // 46: millrace.event.v1.SandboxRequested.network:type_name -> millrace.event.v1.SandboxNetwork
-	28, // 47: millrace.event.v1.SandboxRequested.volumes:type_name -> millrace.event.v1.VolumeMount
-	26, // 48: millrace.event.v1.SandboxRequested.identity:type_name -> millrace.event.v1.SandboxIdentity
-	24, // 49: millrace.event.v1.SandboxRequested.e2a:type_name -> millrace.event.v1.SandboxE2A
-	25, // 50: millrace.event.v1.SandboxE2A.persistence:type_name -> millrace.event.v1.Persistence
-	27, // 51: millrace.event.v1.SandboxIdentity.tokens:type_name -> millrace.event.v1.SandboxToken
-	43, // 52: millrace.event.v1.SandboxNetwork.transforms:type_name -> millrace.event.v1.SandboxTransform
-	45, // 53: millrace.event.v1.SandboxNetwork.proxy:type_name -> millrace.event.v1.SandboxProxy
-	44, // 54: millrace.event.v1.SandboxTransform.headers:type_name -> millrace.event.v1.SandboxHeader
-	42, // 55: millrace.event.v1.SandboxNetworkSet.network:type_name -> millrace.event.v1.SandboxNetwork
-	51, // 56: millrace.event.v1.Snapshot.copy:type_name -> millrace.event.v1.Copy
-	95, // 57: millrace.event.v1.Snapshot.env:type_name -> millrace.event.v1.Snapshot.EnvEntry
-	96, // 58: millrace.event.v1.Secret.metadata:type_name -> millrace.event.v1.Secret.MetadataEntry
-	57, // 59: millrace.event.v1.WebhookAgain.events:type_name -> millrace.event.v1.WebhookRef
-	57, // 60: millrace.event.v1.WebhookAttempt.ref:type_name -> millrace.event.v1.WebhookRef
-	62, // 61: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
-	63, // 62: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
-	64, // 63: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
-	65, // 64: millrace.event.v1.Command.resize:type_name -> millrace.event.v1.ResizePTY
-	66, // 65: millrace.event.v1.Command.take_snapshot:type_name -> millrace.event.v1.TakeSnapshot
-	67, // 66: millrace.event.v1.Command.drain_host:type_name -> millrace.event.v1.DrainHost
-	4,  // 67: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
-	71, // 68: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
-	72, // 69: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
-	74, // 70: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
-	76, // 71: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
-	78, // 72: millrace.event.v1.AccountEvent.template_published:type_name -> millrace.event.v1.TemplatePublished
-	77, // 73: millrace.event.v1.AccountEvent.signing_key_made:type_name -> millrace.event.v1.SigningKeyMade
-	73, // 74: millrace.event.v1.AccountEvent.key_hashed:type_name -> millrace.event.v1.KeyHashed
-	75, // 75: millrace.event.v1.TemplateTagged.built:type_name -> millrace.event.v1.TemplateBuilt
-	97, // 76: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
-	80, // 77: millrace.event.v1.BuildBatch.frames:type_name -> millrace.event.v1.BuildFrame
-	81, // 78: millrace.event.v1.BuildFrame.requested:type_name -> millrace.event.v1.BuildRequested
-	82, // 79: millrace.event.v1.BuildFrame.started:type_name -> millrace.event.v1.BuildStarted
-	84, // 80: millrace.event.v1.BuildFrame.held:type_name -> millrace.event.v1.BuildHeld
-	86, // 81: millrace.event.v1.BuildFrame.logged:type_name -> millrace.event.v1.BuildLogged
-	88, // 82: millrace.event.v1.BuildFrame.finished:type_name -> millrace.event.v1.BuildFinished
-	90, // 83: millrace.event.v1.BuildFrame.failed:type_name -> millrace.event.v1.BuildFailed
-	89, // 84: millrace.event.v1.BuildFrame.deleted:type_name -> millrace.event.v1.BuildDeleted
-	85, // 85: millrace.event.v1.BuildFrame.based:type_name -> millrace.event.v1.BuildBased
-	83, // 86: millrace.event.v1.BuildStarted.steps:type_name -> millrace.event.v1.BuildStep
-	98, // 87: millrace.event.v1.BuildBased.env:type_name -> millrace.event.v1.BuildBased.EnvEntry
-	87, // 88: millrace.event.v1.BuildLogged.lines:type_name -> millrace.event.v1.BuildLine
-	89, // [89:89] is the sub-list for method output_type
-	89, // [89:89] is the sub-list for method input_type
-	89, // [89:89] is the sub-list for extension type_name
-	89, // [89:89] is the sub-list for extension extendee
-	0,  // [0:89] is the sub-list for field type_name
+	10, // 5: millrace.event.v1.Frame.stdin_acked:type_name -> millrace.event.v1.StdinAcked
+	11, // 6: millrace.event.v1.Frame.resized:type_name -> millrace.event.v1.Resized
+	12, // 7: millrace.event.v1.Frame.signaled:type_name -> millrace.event.v1.Signaled
+	13, // 8: millrace.event.v1.Frame.truncated:type_name -> millrace.event.v1.Truncated
+	14, // 9: millrace.event.v1.Frame.gap:type_name -> millrace.event.v1.Gap
+	16, // 10: millrace.event.v1.Frame.exited:type_name -> millrace.event.v1.Exited
+	17, // 11: millrace.event.v1.Frame.finished:type_name -> millrace.event.v1.Finished
+	18, // 12: millrace.event.v1.Frame.lost:type_name -> millrace.event.v1.Lost
+	19, // 13: millrace.event.v1.Frame.failed:type_name -> millrace.event.v1.Failed
+	9,  // 14: millrace.event.v1.Frame.omitted:type_name -> millrace.event.v1.Omitted
+	92, // 15: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
+	3,  // 16: millrace.event.v1.Spec.pty:type_name -> millrace.event.v1.Size
+	5,  // 17: millrace.event.v1.Spec.confine:type_name -> millrace.event.v1.Confinement
+	4,  // 18: millrace.event.v1.Accepted.spec:type_name -> millrace.event.v1.Spec
+	0,  // 19: millrace.event.v1.Wrote.stream:type_name -> millrace.event.v1.Stream
+	0,  // 20: millrace.event.v1.Omitted.stream:type_name -> millrace.event.v1.Stream
+	0,  // 21: millrace.event.v1.Truncated.stream:type_name -> millrace.event.v1.Stream
+	15, // 22: millrace.event.v1.Exited.exit:type_name -> millrace.event.v1.Exit
+	15, // 23: millrace.event.v1.Finished.exit:type_name -> millrace.event.v1.Exit
+	4,  // 24: millrace.event.v1.Summary.spec:type_name -> millrace.event.v1.Spec
+	15, // 25: millrace.event.v1.Summary.exit:type_name -> millrace.event.v1.Exit
+	93, // 26: millrace.event.v1.ProcessTotals.ended:type_name -> millrace.event.v1.ProcessTotals.EndedEntry
+	23, // 27: millrace.event.v1.SandboxBatch.frames:type_name -> millrace.event.v1.SandboxFrame
+	24, // 28: millrace.event.v1.SandboxFrame.requested:type_name -> millrace.event.v1.SandboxRequested
+	30, // 29: millrace.event.v1.SandboxFrame.placed:type_name -> millrace.event.v1.SandboxPlaced
+	32, // 30: millrace.event.v1.SandboxFrame.refused:type_name -> millrace.event.v1.SandboxRefused
+	33, // 31: millrace.event.v1.SandboxFrame.running:type_name -> millrace.event.v1.SandboxRunning
+	34, // 32: millrace.event.v1.SandboxFrame.deadline_set:type_name -> millrace.event.v1.SandboxDeadlineSet
+	35, // 33: millrace.event.v1.SandboxFrame.stopping:type_name -> millrace.event.v1.SandboxStopping
+	36, // 34: millrace.event.v1.SandboxFrame.destroyed:type_name -> millrace.event.v1.SandboxDestroyed
+	37, // 35: millrace.event.v1.SandboxFrame.lost:type_name -> millrace.event.v1.SandboxLost
+	38, // 36: millrace.event.v1.SandboxFrame.failed:type_name -> millrace.event.v1.SandboxFailed
+	39, // 37: millrace.event.v1.SandboxFrame.pausing:type_name -> millrace.event.v1.SandboxPausing
+	40, // 38: millrace.event.v1.SandboxFrame.paused:type_name -> millrace.event.v1.SandboxPaused
+	41, // 39: millrace.event.v1.SandboxFrame.resuming:type_name -> millrace.event.v1.SandboxResuming
+	42, // 40: millrace.event.v1.SandboxFrame.resumed:type_name -> millrace.event.v1.SandboxResumed
+	49, // 41: millrace.event.v1.SandboxFrame.snapshotted:type_name -> millrace.event.v1.SandboxSnapshotted
+	47, // 42: millrace.event.v1.SandboxFrame.network_set:type_name -> millrace.event.v1.SandboxNetworkSet
+	48, // 43: millrace.event.v1.SandboxFrame.network_used:type_name -> millrace.event.v1.SandboxNetworkUsed
+	31, // 44: millrace.event.v1.SandboxFrame.queued:type_name -> millrace.event.v1.SandboxQueued
+	50, // 45: millrace.event.v1.SandboxFrame.warned:type_name -> millrace.event.v1.SandboxWarned
+	94, // 46: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
+	95, // 47: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
+	43, // 48: millrace.event.v1.SandboxRequested.network:type_name -> millrace.event.v1.SandboxNetwork
+	29, // 49: millrace.event.v1.SandboxRequested.volumes:type_name -> millrace.event.v1.VolumeMount
+	27, // 50: millrace.event.v1.SandboxRequested.identity:type_name -> millrace.event.v1.SandboxIdentity
+	25, // 51: millrace.event.v1.SandboxRequested.e2a:type_name -> millrace.event.v1.SandboxE2A
+	26, // 52: millrace.event.v1.SandboxE2A.persistence:type_name -> millrace.event.v1.Persistence
+	28, // 53: millrace.event.v1.SandboxIdentity.tokens:type_name -> millrace.event.v1.SandboxToken
+	44, // 54: millrace.event.v1.SandboxNetwork.transforms:type_name -> millrace.event.v1.SandboxTransform
+	46, // 55: millrace.event.v1.SandboxNetwork.proxy:type_name -> millrace.event.v1.SandboxProxy
+	45, // 56: millrace.event.v1.SandboxTransform.headers:type_name -> millrace.event.v1.SandboxHeader
+	43, // 57: millrace.event.v1.SandboxNetworkSet.network:type_name -> millrace.event.v1.SandboxNetwork
+	52, // 58: millrace.event.v1.Snapshot.copy:type_name -> millrace.event.v1.Copy
+	96, // 59: millrace.event.v1.Snapshot.env:type_name -> millrace.event.v1.Snapshot.EnvEntry
+	97, // 60: millrace.event.v1.Secret.metadata:type_name -> millrace.event.v1.Secret.MetadataEntry
+	58, // 61: millrace.event.v1.WebhookAgain.events:type_name -> millrace.event.v1.WebhookRef
+	58, // 62: millrace.event.v1.WebhookAttempt.ref:type_name -> millrace.event.v1.WebhookRef
+	63, // 63: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
+	64, // 64: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
+	65, // 65: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
+	66, // 66: millrace.event.v1.Command.resize:type_name -> millrace.event.v1.ResizePTY
+	67, // 67: millrace.event.v1.Command.take_snapshot:type_name -> millrace.event.v1.TakeSnapshot
+	68, // 68: millrace.event.v1.Command.drain_host:type_name -> millrace.event.v1.DrainHost
+	4,  // 69: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
+	72, // 70: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
+	73, // 71: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
+	75, // 72: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
+	77, // 73: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
+	79, // 74: millrace.event.v1.AccountEvent.template_published:type_name -> millrace.event.v1.TemplatePublished
+	78, // 75: millrace.event.v1.AccountEvent.signing_key_made:type_name -> millrace.event.v1.SigningKeyMade
+	74, // 76: millrace.event.v1.AccountEvent.key_hashed:type_name -> millrace.event.v1.KeyHashed
+	76, // 77: millrace.event.v1.TemplateTagged.built:type_name -> millrace.event.v1.TemplateBuilt
+	98, // 78: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
+	81, // 79: millrace.event.v1.BuildBatch.frames:type_name -> millrace.event.v1.BuildFrame
+	82, // 80: millrace.event.v1.BuildFrame.requested:type_name -> millrace.event.v1.BuildRequested
+	83, // 81: millrace.event.v1.BuildFrame.started:type_name -> millrace.event.v1.BuildStarted
+	85, // 82: millrace.event.v1.BuildFrame.held:type_name -> millrace.event.v1.BuildHeld
+	87, // 83: millrace.event.v1.BuildFrame.logged:type_name -> millrace.event.v1.BuildLogged
+	89, // 84: millrace.event.v1.BuildFrame.finished:type_name -> millrace.event.v1.BuildFinished
+	91, // 85: millrace.event.v1.BuildFrame.failed:type_name -> millrace.event.v1.BuildFailed
+	90, // 86: millrace.event.v1.BuildFrame.deleted:type_name -> millrace.event.v1.BuildDeleted
+	86, // 87: millrace.event.v1.BuildFrame.based:type_name -> millrace.event.v1.BuildBased
+	84, // 88: millrace.event.v1.BuildStarted.steps:type_name -> millrace.event.v1.BuildStep
+	99, // 89: millrace.event.v1.BuildBased.env:type_name -> millrace.event.v1.BuildBased.EnvEntry
+	88, // 90: millrace.event.v1.BuildLogged.lines:type_name -> millrace.event.v1.BuildLine
+	91, // [91:91] is the sub-list for method output_type
+	91, // [91:91] is the sub-list for method input_type
+	91, // [91:91] is the sub-list for extension type_name
+	91, // [91:91] is the sub-list for extension extendee
+	0,  // [0:91] is the sub-list for field type_name
 }
 
 func init() { file_event_v1_event_proto_init() }
@@ -8266,10 +8396,11 @@ func file_event_v1_event_proto_init() {
 		(*Frame_Finished)(nil),
 		(*Frame_Lost)(nil),
 		(*Frame_Failed)(nil),
+		(*Frame_Omitted)(nil),
 	}
 	file_event_v1_event_proto_msgTypes[3].OneofWrappers = []any{}
-	file_event_v1_event_proto_msgTypes[13].OneofWrappers = []any{}
-	file_event_v1_event_proto_msgTypes[21].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[14].OneofWrappers = []any{}
+	file_event_v1_event_proto_msgTypes[22].OneofWrappers = []any{
 		(*SandboxFrame_Requested)(nil),
 		(*SandboxFrame_Placed)(nil),
 		(*SandboxFrame_Refused)(nil),
@@ -8289,7 +8420,7 @@ func file_event_v1_event_proto_init() {
 		(*SandboxFrame_Queued)(nil),
 		(*SandboxFrame_Warned)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[60].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[61].OneofWrappers = []any{
 		(*Command_Start)(nil),
 		(*Command_Stdin)(nil),
 		(*Command_Signal)(nil),
@@ -8297,7 +8428,7 @@ func file_event_v1_event_proto_init() {
 		(*Command_TakeSnapshot)(nil),
 		(*Command_DrainHost)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[69].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[70].OneofWrappers = []any{
 		(*AccountEvent_KeyIssued)(nil),
 		(*AccountEvent_KeyRevoked)(nil),
 		(*AccountEvent_TemplateTagged)(nil),
@@ -8306,8 +8437,8 @@ func file_event_v1_event_proto_init() {
 		(*AccountEvent_SigningKeyMade)(nil),
 		(*AccountEvent_KeyHashed)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[77].OneofWrappers = []any{}
-	file_event_v1_event_proto_msgTypes[79].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[78].OneofWrappers = []any{}
+	file_event_v1_event_proto_msgTypes[80].OneofWrappers = []any{
 		(*BuildFrame_Requested)(nil),
 		(*BuildFrame_Started)(nil),
 		(*BuildFrame_Held)(nil),
@@ -8323,7 +8454,7 @@ func file_event_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_event_v1_event_proto_rawDesc), len(file_event_v1_event_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   98,
+			NumMessages:   99,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -182,7 +182,7 @@ func (ex *executor) consume(ctx context.Context, o *output, batch []process.Even
 			exit = &b.Exit
 		case process.Lost:
 			return nil, kind.New(kind.Unavailable, "build", "", "the build's sandbox was lost:  "+b.Reason)
-		case process.Accepted, process.Gap, process.Resized, process.Signaled, process.Started, process.StdinAcked, process.Truncated: // not part of its output
+		case process.Accepted, process.Gap, process.Omitted, process.Resized, process.Signaled, process.Started, process.StdinAcked, process.Truncated: // not part of its output
 		}
 	}
 	return exit, nil

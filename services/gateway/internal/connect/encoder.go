@@ -71,6 +71,11 @@ func (e *encoder) event(dst []byte, ev *process.Event) ([]byte, error) {
 		n := e.meta(true)
 		n.dropped = &b
 		return e.wire.keepalive(dst, &n), nil
+	case process.Omitted:
+		dst = e.start(dst)
+		n := e.meta(true)
+		n.omitted = &b
+		return e.wire.keepalive(dst, &n), nil
 	case process.Gap:
 		return e.gap(dst, &b), nil
 	case process.Lost:

@@ -27,6 +27,7 @@ type meta struct {
 	seq     process.Seq        // frame that the event is from
 	process process.ID         // start event only
 	dropped *process.Truncated // output that is not recorded
+	omitted *process.Omitted   // output that is not kept
 	missing *process.Gap       // events past retention
 }
 
@@ -115,7 +116,7 @@ func (w *wire) tail(dst []byte, at int, n *meta) []byte {
 			dst = append(dst, n.process...)
 			dst = append(dst, '"')
 		}
-		if n.dropped != nil || n.missing != nil {
+		if n.dropped != nil || n.omitted != nil || n.missing != nil {
 			dst = n.appendHoles(dst)
 		}
 		dst = append(dst, `,"seq":`...)
@@ -136,6 +137,13 @@ func (n *meta) appendHoles(dst []byte) []byte {
 		dst = append(dst, d.Stream.String()...)
 		dst = append(dst, `","dropped":`...)
 		dst = strconv.AppendUint(dst, d.Dropped, 10)
+		dst = append(dst, '}')
+	}
+	if o := n.omitted; o != nil {
+		dst = append(dst, `,"omitted":{"stream":"`...)
+		dst = append(dst, o.Stream.String()...)
+		dst = append(dst, `","bytes":`...)
+		dst = strconv.AppendUint(dst, o.Bytes, 10)
 		dst = append(dst, '}')
 	}
 	if g := n.missing; g != nil {

@@ -52,6 +52,17 @@ func TestDroppedOutputIsReported(t *testing.T) {
 	})
 }
 
+// Output that is not kept is no loss: the end has no error.
+func TestOutputThatIsNotKeptIsReported(t *testing.T) {
+	s := serve(t, newFake(recordOf(surfacetest.Out("a\n"), process.Omitted{Stream: process.Stdout, Offset: 2, Bytes: 99}, surfacetest.Code(0))), Config{})
+	r := s.stream(t, "Start", run)
+	same(t, r.lines(t)[2:], []string{
+		`{"event":{"keepalive":{}},"omitted":{"stream":"stdout","bytes":99},"seq":4}`,
+		`{"event":{"end":{"exitCode":0,"exited":true,"status":"","error":""}},"seq":5}`,
+		`END {}`,
+	})
+}
+
 // FuzzEnvelopes reads hostile requests: each yields messages and then an end or an
 // error, and no message is larger than the limit.
 func FuzzEnvelopes(f *testing.F) {

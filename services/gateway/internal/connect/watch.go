@@ -167,7 +167,7 @@ func (h *watchHandler) createWatcher(ctx context.Context, r *call, req *pb.Creat
 				return &pb.CreateWatcherResponse{WatcherId: watcherPrefix + id.Token()}, nil
 			case process.Failed:
 				return nil, kind.New(kind.Kind(b.Kind), "watch", string(id), b.Message)
-			case process.Accepted, process.Wrote, process.StdinAcked, process.Resized, process.Signaled,
+			case process.Accepted, process.Wrote, process.Omitted, process.StdinAcked, process.Resized, process.Signaled,
 				process.Truncated, process.Gap, process.Exited, process.Finished, process.Lost:
 			}
 		}

@@ -36,6 +36,8 @@ func (e *watchEncoder) AppendEvent(dst []byte, ev process.Event) ([]byte, error)
 		return dst, kind.New(kind.Kind(b.Kind), "watch", "", b.Message)
 	case process.Truncated:
 		return dst, fail(CodeDataLoss, "the watch produced more events than can be recorded")
+	case process.Omitted:
+		return dst, fail(CodeDataLoss, "the sandbox does not keep the events of the watch")
 	case process.Gap:
 		return dst, fail(CodeDataLoss, "events %d to %d of the watch cannot be read: %s", b.From, b.To, b.Reason)
 	case process.Finished:

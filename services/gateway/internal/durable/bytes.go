@@ -66,6 +66,10 @@ func (o *output) add(batch []process.Event) (bool, error) {
 			if full || err != nil {
 				return full, err
 			}
+		case process.Omitted:
+			if end := b.Offset + b.Bytes; b.Stream == o.stream && end > o.at.bytes {
+				return false, missingBytes(o.at.bytes, end)
+			}
 		case process.Gap:
 			o.gap = true // the offset of the next bytes shows whether any are missing
 		case process.Finished:

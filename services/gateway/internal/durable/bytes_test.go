@@ -82,6 +82,9 @@ func TestMissingBytesAreGone(t *testing.T) {
 	wrote := func(seq process.Seq, offset uint64, data string) process.Event {
 		return process.Event{Seq: seq, Body: process.Wrote{Stream: process.Stdout, Offset: offset, Data: []byte(data)}}
 	}
+	omitted := func(s process.Stream) process.Event {
+		return process.Event{Seq: 2, Body: process.Omitted{Stream: s, Offset: 2, Bytes: 3}}
+	}
 	gap, end := process.Event{Body: process.Gap{From: 2, To: 2}}, process.Event{Body: process.Finished{}}
 	tests := []struct {
 		name string
@@ -95,6 +98,9 @@ func TestMissingBytesAreGone(t *testing.T) {
 		{"after the gap", mark{5, 0}, []process.Event{wrote(1, 0, "ab"), gap, wrote(3, 5, "fg"), end}, "fg", false},
 		{"a gap without output", mark{}, []process.Event{wrote(1, 0, "ab"), gap, wrote(3, 2, "c"), end}, "abc", false},
 		{"a gap before the end", mark{}, []process.Event{wrote(1, 0, "ab"), gap, end}, "", true},
+		{"output that is not kept", mark{}, []process.Event{wrote(1, 0, "ab"), omitted(process.Stdout), end}, "", true},
+		{"output that is not kept, which the client has", mark{5, 0}, []process.Event{omitted(process.Stdout), wrote(3, 5, "fg")}, "fg", false},
+		{"output of the other stream that is not kept", mark{}, []process.Event{wrote(1, 0, "ab"), omitted(process.Stderr), end}, "ab", false},
 		{"a gap of a running process", mark{}, []process.Event{wrote(1, 0, "ab"), gap}, "ab", false},
 	}
 	for _, tt := range tests {

@@ -68,6 +68,11 @@ func (n *encoder) event(dst []byte, e *process.Event) []byte {
 		dst = append(dst, b.Stream.String()...)
 		dst = append(dst, `","dropped":`...)
 		dst = append(strconv.AppendUint(dst, b.Dropped, 10), "}\n"...)
+	case process.Omitted:
+		dst = append(n.flush(dst, b.Stream), `{"type":"omitted","stream":"`...)
+		dst = append(dst, b.Stream.String()...)
+		dst = append(dst, `","bytes":`...)
+		dst = append(strconv.AppendUint(dst, b.Bytes, 10), "}\n"...)
 	case process.Gap:
 		dst = append(n.flushAll(dst), `{"type":"gap","from":`...)
 		dst = strconv.AppendUint(dst, b.From, 10)

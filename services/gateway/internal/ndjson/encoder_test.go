@@ -109,6 +109,11 @@ func TestEncoderWritesOneLinePerOutputLine(t *testing.T) {
 {"type":"truncated","stream":"stdout","dropped":7}
 {"type":"end","exit_code":0}
 `},
+		{"output that is not kept is reported where it is", []process.Body{out(1, "ha"), process.Omitted{Stream: 1, Offset: 2, Bytes: 9}, code(0)}, nil,
+			`{"type":"stdout","data":"ha"}
+{"type":"omitted","stream":"stdout","bytes":9}
+{"type":"end","exit_code":0}
+`},
 		{"a drain sends everything buffered", []process.Body{out(1, "ab\xe2\x82"), out(2, "x\ny")}, drained,
 			`{"type":"stderr","data":"x\n"}
 {"type":"stdout","data":"ab"}

@@ -54,6 +54,10 @@ func appendBody(dst []byte, body process.Body) []byte {
 	case process.Truncated:
 		dst = appendText(dst, "stream", b.Stream.String())
 		return appendUint(dst, "dropped", b.Dropped)
+	case process.Omitted:
+		dst = appendText(dst, "stream", b.Stream.String())
+		dst = appendUint(dst, "offset", b.Offset)
+		return appendUint(dst, "bytes", b.Bytes)
 	case process.Gap:
 		dst = appendUint(dst, "from", b.From)
 		dst = appendUint(dst, "to", b.To)

@@ -34,6 +34,7 @@ func TestAppendEventEncodesEveryType(t *testing.T) {
 		{"stdin", process.StdinAcked{Offset: 3, EOF: true}, `{"seq":7,` + head + `"stdin_ack","offset":3,"eof":true}`},
 		{"resized", process.Resized{Size: process.Size{Cols: 1, Rows: 2}}, `{"seq":7,` + head + `"resized","cols":1,"rows":2}`},
 		{"signaled", process.Signaled{Signal: 15}, `{"seq":7,` + head + `"signaled","signal":15}`},
+		{"omitted", process.Omitted{Stream: process.Stderr, Offset: 4, Bytes: 5}, `{"seq":7,` + head + `"omitted","stream":"stderr","offset":4,"bytes":5}`},
 		{"truncated", process.Truncated{Stream: process.Stdout, Dropped: 5}, `{"seq":7,` + head + `"truncated","stream":"stdout","dropped":5}`},
 		{"gap", process.Gap{From: 3, To: 7, Reason: "lost"}, `{"seq":7,` + head + `"gap","from":3,"to":7,"reason":"lost"}`},
 		{"code 0 is written", process.Exited{Exit: process.Exit{Code: &code, Cause: process.CauseExited}},

@@ -66,7 +66,7 @@ func Weight(e *process.Event) int {
 		return Cost(e) + len(b.Exit.Message)
 	case process.Finished:
 		return Cost(e) + len(b.Exit.Message)
-	case process.Wrote, process.Started, process.Resized, process.Truncated, process.Accepted, process.Lost, process.Gap:
+	case process.Wrote, process.Started, process.Resized, process.Truncated, process.Accepted, process.Omitted, process.Lost, process.Gap:
 	}
 	return Cost(e)
 }

@@ -222,7 +222,7 @@ func TestGapsAreTold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(func(_ *world, p *fakeProcess) {
 			p.print("before\n")
-			p.append(process.Gap{From: 4, To: 4}, process.Truncated{Stream: process.Stdout, Dropped: 7})
+			p.append(process.Gap{From: 4, To: 4}, process.Truncated{Stream: process.Stdout, Dropped: 7}, process.Omitted{Stream: process.Stdout, Bytes: 8})
 			p.print("after\n")
 			p.exit(0)
 		})
@@ -230,7 +230,7 @@ func TestGapsAreTold(t *testing.T) {
 		c.call("process/start", start("p", ""))
 		synctest.Wait()
 		r := c.read(`{"processId":"p"}`)
-		if r.text() != "before\n[millrace: output is missing here]\n[millrace: 7 bytes of stdout were dropped here]\nafter\n" || r.Chunks[1].Stream != "stderr" {
+		if r.text() != "before\n[millrace: output is missing here]\n[millrace: 7 bytes of stdout were dropped here]\n[millrace: 8 bytes of stdout were not kept]\nafter\n" || r.Chunks[1].Stream != "stderr" {
 			t.Errorf("got %q", r.text())
 		}
 	})

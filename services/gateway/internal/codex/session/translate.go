@@ -75,6 +75,8 @@ func (t *translator) append(dst []item, e *process.Event) []item {
 		return t.notice(dst, seq, "output is missing here")
 	case process.Truncated:
 		return t.notice(dst, seq, fmt.Sprintf("%d bytes of %s were dropped here", b.Dropped, b.Stream))
+	case process.Omitted:
+		return t.notice(dst, seq, fmt.Sprintf("%d bytes of %s were not kept", b.Bytes, b.Stream))
 	default:
 		return dst // held back
 	}

@@ -44,6 +44,8 @@ func (n *encoder) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
 		n.fail(codeOutputLost, "a part of the output was lost: "+b.Reason)
 	case process.Truncated:
 		n.fail(codeOutputLost, strconv.FormatUint(b.Dropped, 10)+" bytes of the output were dropped")
+	case process.Omitted:
+		n.fail(codeOutputLost, "the output is not kept")
 	case process.Failed:
 		n.fail(textenc.Code(kind.Kind(b.Kind)), b.Message)
 	case process.Finished:

@@ -108,6 +108,7 @@ func TestAnswers(t *testing.T) {
 		{"an end that was not observed is never 0", []process.Body{surfacetest.Out("x"), surfacetest.Unseen(process.CauseHostLost)}, answer{Output: str("x"), Error: "host_lost", Message: "host_lost"}},
 		{"it never ran", []process.Body{process.Failed{Kind: uint32(kind.Invalid), Message: "no shell"}, surfacetest.Unseen(process.CauseNotStarted)}, answer{Output: str(""), Error: "invalid", Message: "no shell"}},
 		{"lost output is reported", []process.Body{surfacetest.Out("x"), process.Gap{From: 4, To: 4, Reason: "damaged"}, surfacetest.Code(0)}, answer{Output: str("x"), ExitCode: code(0), Error: "output_lost", Message: "a part of the output was lost: damaged"}},
+		{"output that is not kept is reported", []process.Body{process.Omitted{Stream: 1, Bytes: 7}, surfacetest.Code(0)}, answer{Output: str(""), ExitCode: code(0), Error: "output_lost", Message: "the output is not kept"}},
 		{"dropped output is reported once", []process.Body{process.Truncated{Stream: 1, Dropped: 7}, process.Truncated{Stream: 2, Dropped: 1}, surfacetest.Out("\xff"), surfacetest.Code(0)},
 			answer{Output: str("\uFFFD"), OutputB64: str("/w=="), ExitCode: code(0), Error: "output_lost", Message: "7 bytes of the output were dropped"}},
 	}

@@ -70,6 +70,10 @@ func (n *encoder) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
 		}
 	case process.Gap, process.Truncated:
 		return dst, kind.New(kind.Gone, "send record", "", "a part of the record is lost")
+	case process.Omitted:
+		if b.Stream == process.Stdout {
+			return dst, kind.New(kind.Gone, "send record", "", "the sandbox does not keep its output")
+		}
 	default:
 		// Clients see output only.
 	}
