@@ -44,13 +44,11 @@ export function onRejected(f) { rejected = f; }
  * @property {AbortSignal} [signal]
  * @property {Object<string, string>} [headers]
  * @property {BodyInit} [raw] body that is sent as it is
- * @property {string} [share] share token for this request
  */
 
 /** Returns the headers that authenticate a request. */
-function credentials(share) {
-	const token = share === undefined ? session.share : share;
-	return token ? { 'Millrace-Share': token } : { Authorization: 'Bearer ' + session.key };
+function credentials() {
+	return session.share ? { 'Millrace-Share': session.share } : { Authorization: 'Bearer ' + session.key };
 }
 
 /**
@@ -62,7 +60,7 @@ function credentials(share) {
  * @returns {Promise<Response>}
  */
 export async function open(method, path, body, opt = {}) {
-	const headers = { ...credentials(opt.share), ...opt.headers };
+	const headers = { ...credentials(), ...opt.headers };
 	let payload = opt.raw;
 	if (body !== undefined && body !== null) {
 		headers['Content-Type'] = 'application/json';
@@ -70,7 +68,7 @@ export async function open(method, path, body, opt = {}) {
 	}
 	const resp = await fetch(path, { method, headers, body: payload, signal: opt.signal, cache: 'no-store', credentials: 'omit' });
 	if (resp.ok) return resp;
-	if (resp.status === 401 && !headers['Millrace-Share']) rejected();
+	if (resp.status === 401 && !session.share) rejected();
 	throw new ApiError(resp.status, await messageOf(resp));
 }
 
@@ -162,14 +160,13 @@ function pause(ms, signal) {
  * @param {AbortSignal} opt.signal ends the stream
  * @param {(e: ServerEvent) => (boolean|void)} opt.on receives each event; true ends the stream
  * @param {(live: boolean) => void} [opt.state] receives changes of the connection
- * @param {string} [opt.share]
  */
-export async function follow(path, { signal, on, state = () => {}, share }) {
+export async function follow(path, { signal, on, state = () => {} }) {
 	let last = '', wait = 250;
 	while (!signal.aborted) {
 		try {
-			const headers = { Accept: 'text/event-stream', ...(last && { 'Last-Event-ID': last }) };
-			const resp = await open('GET', path, undefined, { signal, headers, share });
+			const headers = { Accept: 'text/event-stream', 'Keepalive-Ping-Interval': '5', ...(last && { 'Last-Event-ID': last }) };
+			const resp = await open('GET', path, undefined, { signal, headers });
 			if (resp.status === 204) return;
 			state(true);
 			wait = 250;

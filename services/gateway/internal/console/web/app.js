@@ -1,7 +1,7 @@
 // The frame of the console: sign-in, navigation and the current page.
 
 import { h, fill } from './h.js';
-import { session, signIn, signOut, onRejected, call, get } from './api.js';
+import { session, signIn, signOut, onRejected, call } from './api.js';
 import { start } from './router.js';
 import { problem, act } from './ui.js';
 import * as sandboxes from './pages/sandboxes.js';
@@ -15,6 +15,7 @@ import * as templates from './pages/templates.js';
 import * as keys from './pages/keys.js';
 import * as usage from './pages/usage.js';
 import * as audit from './pages/audit.js';
+import * as shared from './pages/shared.js';
 
 /** @type {import('./router.js').Route[]} */
 const routes = [
@@ -32,6 +33,7 @@ const routes = [
 	{ pattern: 'templates/:id/:build', title: 'Build', nav: 'templates', page: templates.build },
 	{ pattern: 'keys', title: 'Keys', nav: 'keys', page: keys.page },
 	{ pattern: 'usage', title: 'Usage', nav: 'usage', page: usage.page },
+	...['s/:token', 's/:token/:process', 's/:token/:process/:seq'].map((pattern) => ({ pattern, title: 'Shared', shared: true, page: shared.page })),
 	{ pattern: 'audit', title: 'Audit', nav: 'audit', page: audit.page },
 ];
 
@@ -80,13 +82,15 @@ function mark(current) {
 
 /** Shows the page of a fragment. */
 async function show(found, signal) {
-	if (!session.key) {
+	session.share = found && found.route.shared ? found.args[0] : '';
+	if (!session.key && !session.share) {
 		document.title = 'Sign in · Millrace';
 		fill(app, signInForm(''));
 		document.getElementById('key').focus();
 		return;
 	}
-	if (!main.isConnected) fill(app, frame());
+	if (session.share) fill(app, h('div.onlooker', null, h('header.bar', null, brand()), main));
+	else if (!main.isConnected || main.parentElement.className === 'onlooker') fill(app, frame());
 	document.title = (found ? found.route.title : 'Not found') + ' · Millrace';
 	mark(found && found.route.nav);
 	try {

@@ -12,6 +12,7 @@
  * @property {string} pattern such as "sandboxes/:id"
  * @property {string} title
  * @property {string} [nav] item of the navigation that is current
+ * @property {boolean} [shared] whether the first parameter is the token of a share link
  * @property {(c: Context) => (Node|Promise<Node>)} page
  */
 

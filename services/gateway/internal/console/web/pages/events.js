@@ -56,6 +56,7 @@ export function page({ query, signal }) {
 		seen = 0;
 		fill(body);
 		fill(count);
+		fill(status, badge('waiting'));
 		const both = AbortSignal.any([signal, stop.signal]);
 		follow('/v1/events?' + queryOf(form), { signal: both, on, state: (live) => fill(status, badge(live ? 'live' : 'waiting')) })
 			.catch((err) => fill(status, badge('error'), ' ', err.message));

@@ -1,11 +1,12 @@
 // One process: its state, signals, and its output or terminal.
 
 import { h, fill } from '../h.js';
-import { call, get } from '../api.js';
+import { session, call, get } from '../api.js';
 import { heading, facts, badge, time, button, confirm, toast } from '../ui.js';
 import { command, duration } from '../format.js';
 import { outcome } from './processes.js';
 import { output } from './output.js';
+import { Terminal } from '../terminal.js';
 
 /** @param {string} id */
 export const path = (id) => '/v1/processes/' + encodeURIComponent(id);
@@ -27,17 +28,36 @@ function about(p) {
 	]);
 }
 
-/** @param {import('../router.js').Context} c */
-export async function page({ args: [id, seq], signal: left }) {
+/**
+ * Returns the view of a process.
+ * @param {string} id
+ * @param {Object} o
+ * @param {number} o.seq event to show; 0 is the live end
+ * @param {boolean} [o.type] take the writer's lease at once
+ * @param {(seq: number) => string} o.link returns the fragment of an event
+ * @param {AbortSignal} o.signal
+ */
+export async function view(id, { seq, type, link, signal: left }) {
 	const head = h('div'), state = h('div');
 	const show = async () => {
 		const p = await get(path(id), left);
-		const buttons = p.state === 'ended' ? [] : ['SIGINT', 'SIGTERM', 'SIGKILL'].map((s) => button(s, () => signal(id, s), { class: s === 'SIGKILL' && 'danger' }));
-		fill(head, heading(h('span.mono', null, command(p.cmd, p.args)), buttons));
+		const names = p.state === 'ended' || session.share ? [] : ['SIGINT', 'SIGTERM', 'SIGKILL'];
+		fill(head, heading(h('span.mono', null, command(p.cmd, p.args)), names.map((s) => button(s, () => signal(id, s), { class: s === 'SIGKILL' && 'danger' }))));
 		fill(state, about(p));
 		return p;
 	};
 	const p = await show();
 	const ended = () => show().catch((err) => toast(err.message, true));
-	return [head, output(p, Number(seq) || 0, ended, left), h('section', null, h('h2', null, 'About'), state)];
+	const section = h('section', null, h('h2', null, 'About'), state);
+	if (!p.pty) return [head, output(p, seq, ended, left), section];
+	const terminal = new Terminal({ process: p, path: path(id), link, ended, signal: left });
+	const el = terminal.start(seq);
+	if (type && p.state !== 'ended') setTimeout(() => terminal.toggle().catch((err) => toast(err.message, true)));
+	return [head, el, section];
+}
+
+/** @param {import('../router.js').Context} c */
+export function page({ args: [id, seq], query, signal: left }) {
+	const link = (n) => '#/p/' + id + (n ? '/' + n : '');
+	return view(id, { seq: Number(seq) || 0, type: query.has('type'), link, signal: left });
 }

@@ -4,6 +4,7 @@ import { h } from '../h.js';
 import { open, call, get, lines, follow } from '../api.js';
 import { region, heading, facts, badge, time, button, confirm, toast, field, dialog, act } from '../ui.js';
 import { duration, when } from '../format.js';
+import { share } from '../share.js';
 import { list as processList } from './processes.js';
 
 const path = (id) => '/sandboxes/' + encodeURIComponent(id);
@@ -80,9 +81,9 @@ function runner(id) {
 	const start = async () => {
 		const body = { cmd: line.value, timeout_ms: 0 };
 		if (pty.checked) Object.assign(body, { pty: shell().pty, env: shell().env });
-		location.hash = '#/p/' + await run(id, body);
+		location.hash = `#/p/${await run(id, body)}` + (pty.checked ? '?type' : '');
 	};
-	const terminal = async () => { location.hash = '#/p/' + await run(id, shell()); };
+	const terminal = async () => { location.hash = `#/p/${await run(id, shell())}?type`; };
 	const label = h('label.field.grow', null, h('span', null, 'Run a command'), line);
 	return h('form.bar', { onsubmit: act(start) }, label,
 		h('label.field.check', null, pty, 'in a terminal'), h('button', { type: 'submit' }, 'Run'),
@@ -129,7 +130,7 @@ export async function page({ args: [id], signal }) {
 	const head = h('div');
 	const state = region(async () => {
 		const s = await get(url, signal);
-		const buttons = [s.state === 'running' && h('a.button', { href: `#/sandboxes/${id}/files` }, 'Files'), actions(s, state.reload)];
+		const buttons = [button('Share', () => share({ sandbox: id })), s.state === 'running' && h('a.button', { href: `#/sandboxes/${id}/files` }, 'Files'), actions(s, state.reload)];
 		head.replaceChildren(heading(h('span.mono', null, id), buttons));
 		return [s.state === 'running' && runner(id), about(s)];
 	}, signal);
