@@ -162,6 +162,8 @@ unit() {
 	again -timeout 20m -- $(go list ./... | grep -E "$plain")
 	step "module runsc"
 	(cd runsc && GOWORK=off CGO_ENABLED=0 go test -trimpath -timeout 10m ./...)
+	step "module release"
+	(cd release && GOWORK=off go vet ./... && GOWORK=off go test -timeout 15m ./...)
 	step "module mcpgateway"
 	(cd mcpgateway && GOWORK=off go vet ./... && GOWORK=off go test -race -timeout 5m ./...)
 }

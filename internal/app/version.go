@@ -2,8 +2,15 @@ package app
 
 import "runtime/debug"
 
-// version returns the module's version, or the commit that the program was built from.
+// release is the version of a release, which its build sets (-ldflags -X).
+var release string
+
+// version returns the version of the release, that of the module, or the commit that the program
+// was built from.
 func version() string {
+	if release != "" {
+		return release
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"

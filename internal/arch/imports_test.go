@@ -291,7 +291,7 @@ var rules = []rule{
 
 	// The client uses the public protocols only. It imports the template format because it
 	// makes templates.
-	{path: "internal/cli", may: []string{cl + "admin", cl + "bench", cl + "command", cl + "output", cl + "processes", cl + "sandboxes", cl + "templates", cobra}},
+	{path: "internal/cli", may: []string{cl + "admin", cl + "bench", cl + "command", cl + "output", cl + "processes", cl + "sandboxes", cl + "templates", cobra, cobra + "/doc", pflag}},
 	{path: cl + "output", may: []string{"internal/vtfilter", sys}},
 	{path: cl + "client", may: []string{"events/template", "internal/waiting", sys}, std: []string{"net/http"}},
 	{path: cl + "command", may: []string{cl + "client", cl + "output", cobra, pflag}, std: []string{"net/http"}},

@@ -17,7 +17,7 @@ import (
 func Commands(cfg command.Config) []*cobra.Command {
 	a := &command.Env{Config: cfg}
 	all := slices.Concat(processes.Commands(a), sandboxes.Commands(a, processes.Exec(a)), admin.Commands(a),
-		[]*cobra.Command{templates.Command(a), bench.Command(a), versionCommand(a)})
+		[]*cobra.Command{templates.Command(a), bench.Command(a), versionCommand(a), docsCommand(a)})
 	for _, c := range all {
 		a.Register(c)
 	}
