@@ -30,7 +30,7 @@ type surface struct {
 
 // surfaces returns all routes.
 func (s *server) surfaces() []surface {
-	gateway, vms := record.NewGateway(s.ops), s.newE2ASandboxes()
+	gateway, observer, vms := record.NewGateway(s.ops), record.NewObserver(s.ops), s.newE2ASandboxes()
 	return []surface{
 		{family.Millrace, s.registerOwn},
 		{family.Millrace, openapi.Register},
@@ -55,7 +55,9 @@ func (s *server) surfaces() []surface {
 		{family.E2A, s.workspaces.Register},
 		{family.Millrace, ndjson.New(gateway, s.streams).Register},
 		{family.Millrace, processes.New(gateway, s.streams).Register},
-		{family.Millrace, screens.New(screens.Config{Records: record.NewObserver(s.ops), Streams: s.streams}).Register},
+		{family.Millrace, screens.New(screens.Config{
+			Records: observer, Sandboxes: observer, SandboxLog: s.cfg.Log, Streams: s.streams,
+		}).Register},
 		{family.Millrace, sandboxes.New(gateway, s.streams).Register},
 		{family.Millrace, durable.New(gateway, s.streams).Register},
 		{family.Millrace, tail.New(tail.Config{Log: s.cfg.View, Streams: s.streams, Operator: isOperator}).Register},

@@ -1,5 +1,5 @@
 // Package processes has the commands that start processes and use them: run, sandbox exec,
-// attach, ps, logs and kill.
+// attach, ps, logs, export and kill.
 //
 // # A local command as if it ran here
 // attach.go connects the local standard streams and signals to a process. screen.go writes

@@ -30,12 +30,14 @@ type byKey struct{}
 func (byKey) Process(c *fiber.Ctx, _ process.ID) (core.Principal, error) { return auth.From(c), nil }
 func (byKey) Sandbox(c *fiber.Ctx, _ sandbox.ID) (core.Principal, error) { return auth.From(c), nil }
 
-// Config configures a Handler. Records and Streams are required.
+// Config configures a Handler. Access and Cache may be zero.
 type Config struct {
-	Records record.Records
-	Streams *stream.Streams
-	Access  Access // default: the principal of the request
-	Cache   int    // maximum size of the key frames in bytes; default 64 MiB
+	Records    record.Records
+	Sandboxes  Sandboxes
+	SandboxLog SandboxLog
+	Streams    *stream.Streams
+	Access     Access // default: the principal of the request
+	Cache      int    // maximum size of the key frames in bytes; default 64 MiB
 }
 
 // Handler serves screens. It is safe for concurrent use.
@@ -64,6 +66,9 @@ func (h *Handler) Register(r fiber.Router) {
 	r.Get("/v1/processes/:id/screen", h.screen)
 	r.Get("/v1/processes/:id/screen/live", h.live)
 	r.Get("/v1/processes/:id/timeline", h.timeline)
+	r.Get("/v1/processes/:id/search", h.search)
+	r.Get("/v1/processes/:id/export.cast", h.export)
+	r.Get("/v1/timeline/:sandbox", h.sandboxTimeline)
 }
 
 // target returns the process of a request, and on whose behalf it is read.
