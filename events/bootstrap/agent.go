@@ -10,6 +10,7 @@ const (
 	agentRuns  = "agent"       // it runs the task of its configuration
 	agentWaits = "agent-waits" // it has no task
 	supervises = "agent-watch" // the process that starts the agent's program; the agent's process starts it
+	awaits     = "agent-ready" // a process that waits until the agent handles signals
 )
 
 // Agency is the part of a process in an agent.
@@ -21,9 +22,10 @@ const (
 	RunsAgent
 	WaitsForInput
 	SupervisesAgent
+	AwaitsAgent
 )
 
-var agencies = map[string]Agency{agentRuns: RunsAgent, agentWaits: WaitsForInput, supervises: SupervisesAgent}
+var agencies = map[string]Agency{agentRuns: RunsAgent, agentWaits: WaitsForInput, supervises: SupervisesAgent, awaits: AwaitsAgent}
 
 // Supervisor returns the arguments with which the process of an agent starts its supervisor.
 func Supervisor() []string { return []string{Arg, supervises} }
@@ -36,6 +38,12 @@ func StartAgent(c Config, task bool) []process.Spec {
 		mode = agentRuns
 	}
 	return append(Update(c, AgentTag), process.Spec{Cmd: Program, Args: []string{Arg, mode}, Tag: &tag, Helper: true})
+}
+
+// AwaitAgent returns a process that ends, with the exit code 0, when the agent of its sandbox handles signals
+// or has ended. A signal that arrives earlier ends the agent's process before it can write anything.
+func AwaitAgent() process.Spec {
+	return process.Spec{Cmd: Program, Args: []string{Arg, awaits}, Helper: true}
 }
 
 // Agent reports whether a process is that of an agent, and whether it has a task. Clients cannot

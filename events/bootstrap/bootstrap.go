@@ -176,5 +176,9 @@ const (
 	AgentTurn = "turn"
 )
 
+// AgentControl is the descriptor from which the process of a turn reads: each byte interrupts the turn. Its end
+// means nothing.
+const AgentControl = 3
+
 // AgentHistory is the path, below the home directory, of the record of a conversation with the agent.
 const AgentHistory = ".deictic/history.jsonl"

@@ -18,6 +18,7 @@ import (
 
 const (
 	startTimeout = 20 * time.Second
+	readyTimeout = 5 * time.Second
 	interval     = time.Second // between two looks at the running agents
 	sigTerm      = 15
 )
@@ -146,11 +147,25 @@ func statusOf(s *process.Summary) Status {
 // Cancel asks the agent of a sandbox to finish its work. It does nothing unless an agent with a task runs.
 func (a *Agents) Cancel(ctx context.Context, p core.Principal, sbx sandbox.ID) error {
 	for _, s := range a.cfg.View.ActiveProcesses(sbx, hasTask) {
+		a.awaitReady(ctx, p, sbx)
 		if err := a.cfg.Processes.Signal(ctx, p, s.ID, sigTerm); err != nil && !kind.Is(err, kind.NotFound) {
 			return err
 		}
 	}
 	return nil
+}
+
+// awaitReady waits until the agent of a sandbox handles signals: one that has just been created would die of
+// them, without its result and exit code. If that cannot be found out in time, the agent is signaled anyway.
+func (a *Agents) awaitReady(ctx context.Context, p core.Principal, sbx sandbox.ID) {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	_, src, err := a.cfg.Processes.Start(ctx, p, sbx, bootstrap.AwaitAgent(), procs.StartOptions{})
+	if err != nil {
+		return
+	}
+	defer src.Close()
+	awaitExit(ctx, src) //nolint:errcheck // see above
 }
 
 func hasTask(s *process.Summary) bool {

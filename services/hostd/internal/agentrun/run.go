@@ -27,6 +27,12 @@ const (
 // outputGrace is how long processes that the program leaves behind may write to the result.
 const outputGrace = time.Second
 
+// Limits of the time that a process waits for the agent.
+const (
+	readyTimeout  = 4 * time.Second
+	readyInterval = 5 * time.Millisecond
+)
+
 // control is the descriptor of the supervisor that is closed when the agent's process ends.
 const control = 3
 
@@ -40,6 +46,8 @@ func Run(part bootstrap.Agency, config string, values map[string]string, env []s
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // caught, not ignored, because children inherit that
 	a := agent{config: config, result: ResultFile, exit: ExitFile, signals: signals, stdout: os.Stdout, stderr: stderr}
 	switch part {
+	case bootstrap.AwaitsAgent:
+		return a.await(readyTimeout)
 	case bootstrap.WaitsForInput:
 		return a.finish(signalCode(number(<-signals)))
 	case bootstrap.SupervisesAgent:
@@ -55,6 +63,30 @@ type agent struct {
 	result, exit   string // files
 	signals        <-chan os.Signal
 	stdout, stderr io.Writer
+}
+
+// readyName is the name of the file beside the configuration that exists as soon as the agent handles signals.
+const readyName = "agent.ready"
+
+func (a *agent) readyFile() string { return filepath.Join(filepath.Dir(a.config), readyName) }
+
+// ready reports to [agent.await] that signals are handled.
+func (a *agent) ready() {
+	if err := write(a.readyFile(), ""); err != nil {
+		fmt.Fprintf(a.stderr, "e2a-agent: %v\n", err)
+	}
+}
+
+// await waits until the agent handles signals, or has ended.
+func (a *agent) await(limit time.Duration) int {
+	for end := time.Now().Add(limit); ; time.Sleep(readyInterval) {
+		if _, err := os.Stat(a.readyFile()); err == nil {
+			return 0
+		}
+		if time.Now().After(end) {
+			return 1
+		}
+	}
 }
 
 // front runs the supervisor.
@@ -83,6 +115,7 @@ func (a *agent) front() int {
 // supervise runs the program until it has ended. It kills the program when above ends.
 func (a *agent) supervise(values map[string]string, env []string, above io.Reader) int {
 	runtime.LockOSThread() // the program ends with the thread that started it
+	a.ready()
 	p, err := a.programOf(values)
 	if err != nil {
 		return a.fail(notFound, err)
@@ -150,8 +183,12 @@ func (a *agent) fail(code int, err error) int {
 	return a.finish(code)
 }
 
-// finish writes the exit code, and returns it.
+// finish writes the exit code, and returns it. A program that did not start has an empty result.
 func (a *agent) finish(code int) int {
+	defer a.ready()
+	if f, err := os.OpenFile(a.result, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644); err == nil { //nolint:gosec // every user of the sandbox may read it
+		f.Close()
+	}
 	if err := write(a.exit, strconv.Itoa(code)+"\n"); err != nil {
 		fmt.Fprintf(a.stderr, "e2a-agent: write exit code: %v\n", err)
 		return max(code, 1)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
@@ -18,7 +19,7 @@ func newAgent(t *testing.T, script string) (a agent, values map[string]string, s
 		t.Fatal(err)
 	}
 	stdout, stderr, signals = new(strings.Builder), new(strings.Builder), make(chan os.Signal, 1)
-	a = agent{result: filepath.Join(dir, "result.txt"), exit: filepath.Join(dir, "agent.exit"), signals: signals, stdout: stdout, stderr: stderr}
+	a = agent{config: filepath.Join(dir, "env.json"), result: filepath.Join(dir, "result.txt"), exit: filepath.Join(dir, "agent.exit"), signals: signals, stdout: stdout, stderr: stderr}
 	return a, map[string]string{"AGENT_TYPE": "deictic", "AGENT_CMD": cmd}, signals, stdout, stderr
 }
 
@@ -71,14 +72,16 @@ func TestSignals(t *testing.T) {
 	a, values, signals, _, _ := newAgent(t, "trap 'echo wrapped; exit 5' TERM; echo begun; while :; do sleep 0.01; done")
 	r, w := io.Pipe()
 	defer w.Close()
-	a.stdout = writer(func() {
-		select {
-		case signals <- syscall.SIGTERM:
-		default:
-		}
-	})
+	var once sync.Once
+	a.stdout = writer(func() { once.Do(func() { signals <- syscall.SIGTERM }) })
+	if code := a.await(0); code == 0 {
+		t.Error("it handles signals before it runs")
+	}
 	if code := a.supervise(values, os.Environ(), r); code != 5 || content(t, a.result) != "begun\nwrapped\n" {
 		t.Errorf("code %d, %q", code, content(t, a.result))
+	}
+	if code := a.await(0); code != 0 {
+		t.Errorf("await: code %d", code)
 	}
 }
 

@@ -33,15 +33,22 @@ type turns struct {
 	all   sync.WaitGroup
 	first sync.Once
 
-	mu      sync.Mutex
-	process *os.Process // of the current turn
+	mu          sync.Mutex
+	pending     int      // accepted turns that have not ended
+	control     *os.File // of the current turn's process, see [bootstrap.AgentControl]; nil: there is none yet
+	interrupted bool     // the current turn is to end: the first one that is pending
 }
 
 func newTurns(dir directory, environ []string, out *output, log io.Writer) *turns {
 	t := &turns{config: filepath.Join(string(dir), bootstrap.EnvFile), environ: environ, out: out, log: log, queue: make(chan string, maxPrompts)}
 	t.all.Go(func() {
 		for prompt := range t.queue {
-			if err := t.run(prompt); err != nil {
+			ended, err := t.run(prompt)
+			if ended {
+				continue
+			}
+			t.ended()
+			if err != nil {
 				t.end("failed", err.Error())
 			}
 		}
@@ -69,9 +76,7 @@ func (t *turns) take(text []byte) bool {
 	}
 	switch {
 	case m.Type == "prompt" && m.Text != nil && strings.TrimSpace(*m.Text) != "":
-		select {
-		case t.queue <- *m.Text:
-		default:
+		if !t.accept(*m.Text) {
 			t.end("failed", fmt.Sprintf("more than %d prompts wait", maxPrompts))
 		}
 	case m.Type == "interrupt":
@@ -86,57 +91,103 @@ func (t *turns) take(text []byte) bool {
 func (t *turns) attached() {
 	t.first.Do(func() {
 		if _, err := os.Stat(filepath.Join(home(t.environ), bootstrap.AgentHistory)); err == nil {
-			t.queue <- ""
+			t.accept("")
 		}
 	})
 }
 
-// interrupt ends the current turn.
-func (t *turns) interrupt() {
+// accept queues a turn, unless too many wait.
+func (t *turns) accept(prompt string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.process != nil {
-		t.process.Signal(syscall.SIGINT) //nolint:errcheck // it may have ended
+	select {
+	case t.queue <- prompt:
+		t.pending++
+		return true
+	default:
+		return false
 	}
 }
 
-// run runs a turn. The agent prints its frames as lines, the last of which says how the turn ended.
-func (t *turns) run(prompt string) error {
+// interrupt ends the current turn, also if its process does not exist yet.
+func (t *turns) interrupt() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.pending == 0 || t.interrupted {
+		return
+	}
+	t.interrupted = true
+	t.passOn()
+}
+
+// passOn interrupts the process of the current turn, if that is to end and has one. mu is held.
+func (t *turns) passOn() {
+	if t.interrupted && t.control != nil {
+		t.control.Write([]byte{1}) //nolint:errcheck // the process may have ended
+	}
+}
+
+// run runs a turn, and reports whether the client got its end. The agent prints its frames as lines, the last of
+// which says how the turn ended.
+func (t *turns) run(prompt string) (ended bool, err error) {
 	cmd := &exec.Cmd{
 		Path: bootstrap.Program, Args: []string{bootstrap.Program, bootstrap.AgentArg, t.config, bootstrap.AgentTurn},
 		Env: t.environ, Dir: home(t.environ), Stdin: strings.NewReader(prompt), Stderr: t.log,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
-	lines, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
+	lines, err := t.start(cmd)
 	if err != nil {
-		return fmt.Errorf("start the agent: %w", err)
+		return false, fmt.Errorf("start the agent: %w", err)
 	}
-	t.set(cmd.Process)
-	ended, err := t.copy(lines)
+	ended, err = t.copy(lines)
 	if err != nil {
 		cmd.Process.Kill()
 	}
 	waited := cmd.Wait()
-	t.set(nil)
 	var exit *exec.ExitError
 	switch {
 	case err != nil:
-		return fmt.Errorf("read from the agent: %w", err)
+		return ended, fmt.Errorf("read from the agent: %w", err)
 	case ended || waited == nil:
-		return nil
+		return ended, nil
 	case errors.As(waited, &exit):
-		return fmt.Errorf("the agent ended: %w", exit)
+		return false, fmt.Errorf("the agent ended: %w", exit)
 	}
-	return waited
+	return false, waited
 }
 
-func (t *turns) set(p *os.Process) {
+// start starts the process of a turn, which reads interrupts from a pipe: a signal would end it before it
+// handles signals.
+func (t *turns) start(cmd *exec.Cmd) (lines io.Reader, err error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	cmd.ExtraFiles = []*os.File{r}
+	if lines, err = cmd.StdoutPipe(); err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		w.Close()
+		return nil, err
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.process = p
+	t.control = w
+	t.passOn()
+	return lines, nil
+}
+
+// ended records the end of the current turn.
+func (t *turns) ended() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.control != nil {
+		t.control.Close()
+	}
+	t.control, t.interrupted = nil, false
+	t.pending--
 }
 
 // copy sends the agent's lines as frames, and reports whether one of them ended the turn.
@@ -144,8 +195,11 @@ func (t *turns) copy(r io.Reader) (ended bool, err error) {
 	s := bufio.NewScanner(r)
 	s.Buffer(make([]byte, 0, chunk), frame.MaxFromRuntime)
 	for s.Scan() {
+		if !ended && bytes.HasPrefix(s.Bytes(), []byte(`{"type":"turn_end"`)) {
+			ended = true
+			t.ended() // before the client knows: its next interrupt is for the next turn
+		}
 		t.out.send(frame.Text, s.Bytes())
-		ended = ended || bytes.HasPrefix(s.Bytes(), []byte(`{"type":"turn_end"`))
 	}
 	return ended, s.Err()
 }

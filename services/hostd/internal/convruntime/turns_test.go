@@ -92,3 +92,38 @@ func TestPromptsAreTurnsOfTheAgent(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 }
+
+// An interrupt that arrives before the turn's process exists, or before it handles signals, ends that turn and no
+// other, and its record is closed.
+func TestAnInterruptIsNotLost(t *testing.T) {
+	p := newProgram(t)
+	model := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body struct{ Messages []struct{ Content string } }
+		raw, _ := io.ReadAll(r.Body) // the server notices the client's end after it
+		if err := json.Unmarshal(raw, &body); err == nil && body.Messages[len(body.Messages)-1].Content == "hang" {
+			<-r.Context().Done()
+			return
+		}
+		fmt.Fprintf(w, "data: {\"choices\":[{\"delta\":{\"content\":\"hello\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n")
+	}))
+	t.Cleanup(model.Close)
+	p.home = t.TempDir()
+	v := p.start(bootstrap.Config{Secrets: map[string]string{"LLM_API_KEY": "k"}, Platform: map[string]string{"LLM_VENDOR": "openai", "LLM_BASE_URL": model.URL}})
+	v.send(frame.Text, `{"type":"interrupt"}`) // there is no turn
+	for range 5 {
+		v.send(frame.Text, `{"type":"prompt","text":"hang"}`)
+		v.send(frame.Text, `{"type":"interrupt"}`)
+		v.send(frame.Text, `{"type":"interrupt"}`)
+		v.send(frame.Text, `{"type":"prompt","text":"next"}`)
+		if got := v.turn(); got[len(got)-1].Status != "interrupted" {
+			t.Errorf("got %+v", got)
+		}
+		if got := v.turn(); got[len(got)-1].Status != "completed" {
+			t.Errorf("the turn after it: %+v", got)
+		}
+	}
+	record, err := os.ReadFile(filepath.Join(p.home, bootstrap.AgentHistory))
+	if err != nil || strings.Count(string(record), `{"end":"interrupted"}`) != 5 || strings.Count(string(record), `{"end":"completed"}`) != 5 {
+		t.Errorf("the record is %s, %v", record, err)
+	}
+}

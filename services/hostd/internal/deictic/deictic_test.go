@@ -1,6 +1,8 @@
 package deictic
 
 import (
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -62,5 +64,62 @@ func TestEndpointsOfProxies(t *testing.T) {
 		} else if err != nil || e.URL() != tt.url {
 			t.Errorf("%v: %s, %v", tt.values, e.URL(), err)
 		}
+	}
+}
+
+// A value that is too large for a variable, and a command that is too large for an argument, do not keep other
+// commands from running.
+func TestLargeValuesAndCommands(t *testing.T) {
+	large := strings.Repeat("x", 128<<10)
+	s := newScripted(t,
+		step{tool: "shell_exec", args: `{"command":"echo [$SMALL] [$LARGE]"}`},
+		step{tool: "shell_exec", args: quote(map[string]string{"command": "echo " + large})},
+		step{text: "done"})
+	r := newRun(t, s, map[string]string{"SMALL": "small", "LARGE": large})
+	_, all := r.say(t, "do it")
+	got := find(all, "tool_result")
+	if len(got) != 2 || *got[0].Output != "[small] []\n\n[exit code 0]\n[variables that are too large for a command, and are in the configuration only: LARGE]" {
+		t.Fatalf("got %.500v", all)
+	}
+	if !got[1].Failed || !strings.Contains(*got[1].Output, "write_file") {
+		t.Errorf("got %.500s", *got[1].Output)
+	}
+}
+
+// An endpoint that ignores the request to stream answers with one JSON object.
+func TestAnswersThatAreNotStreamed(t *testing.T) {
+	whole := func(text string) step {
+		return step{serve: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			io.WriteString(w, "\n"+text)
+		}}
+	}
+	for vendor, steps := range map[string][]step{
+		"openai": {
+			whole(`{"object":"chat.completion","choices":[{"message":{"role":"assistant","content":null,"tool_calls":[
+				{"id":"a","type":"function","function":{"name":"shell_exec","arguments":"{\"command\":\"echo one\"}"}},
+				{"id":"b","type":"function","function":{"name":"shell_exec","arguments":"{\"command\":\"echo two\"}"}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":10,"completion_tokens":5}}`),
+			whole(`{"choices":[{"message":{"content":"all done"},"finish_reason":"stop"}],"usage":{"prompt_tokens":10,"completion_tokens":5}}`),
+		},
+		"anthropic": {
+			whole(`{"type":"message","content":[{"type":"text","text":"so"},{"type":"tool_use","id":"a","name":"shell_exec","input":{"command":"echo one"}},
+				{"type":"tool_use","id":"b","name":"shell_exec","input":{"command":"echo two"}}],"stop_reason":"tool_use","usage":{"input_tokens":10,"output_tokens":5}}`),
+			whole(`{"type":"message","content":[{"type":"text","text":"all done"}],"stop_reason":"end_turn","usage":{"input_tokens":10,"output_tokens":5}}`),
+		},
+	} {
+		t.Run(vendor, func(t *testing.T) {
+			s := newScripted(t, steps...)
+			_, all := newRun(t, s, map[string]string{"LLM_VENDOR": vendor}).say(t, "do it")
+			results, said := find(all, "tool_result"), find(all, "agent_message")
+			if len(results) != 2 || !strings.HasPrefix(*results[0].Output, "one") || !strings.HasPrefix(*results[1].Output, "two") || said[len(said)-1].Text != "all done" {
+				t.Errorf("got %+v", all)
+			}
+			if u := find(all, "runtime_event"); len(u) != 2 || *u[0].Input != 10 || *u[0].Tokens != 5 {
+				t.Errorf("tokens: %+v", u)
+			}
+			if len(s.requests()) != 2 {
+				t.Errorf("%d requests", len(s.requests()))
+			}
+		})
 	}
 }

@@ -61,6 +61,15 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		}
 		cancel(cause)
 	}()
+	if len(args) == 2 {
+		syscall.CloseOnExec(bootstrap.AgentControl)
+		control := os.NewFile(bootstrap.AgentControl, "control")
+		go func() { // it ends with the process
+			if n, _ := control.Read(make([]byte, 1)); n == 1 {
+				cancel(errInterrupted)
+			}
+		}()
+	}
 	p := &program{config: config(args[0]), environ: os.Environ(), client: llm.NewHTTP(transport(config(args[0]).roots())), stdin: stdin, stdout: stdout, stderr: stderr}
 	if len(args) == 2 {
 		return p.turn(ctx)
@@ -223,7 +232,7 @@ func (p *program) team(values map[string]string, out listener) (*agent, error) {
 		specs: specs, model: &remote{client: p.client, config: p.config, warn: p.warn}, out: out, warn: p.warn, dir: dir,
 		box: &toolbox{
 			files: &files{dir: dir, roots: rootsOf(dir, p.homeDir())},
-			shell: &shell{dir: dir, environ: func() []string {
+			shell: &shell{dir: dir, environ: func() (env, tooLarge []string) {
 				now, err := p.config.read()
 				if err != nil {
 					now = values

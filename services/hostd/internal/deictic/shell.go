@@ -15,13 +15,14 @@ import (
 const (
 	maxOutput    = 64 << 10         // bytes of a command's output that the model gets
 	shellTimeout = 10 * time.Minute // longest time of a command
+	maxArgument  = 128<<10 - 1      // bytes of an argument or a variable, which the kernel accepts below
 	shellGrace   = 2 * time.Second  // between SIGTERM and SIGKILL, and for output of what stays behind
 )
 
 // shell runs commands.
 type shell struct {
 	dir     string
-	environ func() []string
+	environ func() (env, tooLarge []string)
 }
 
 // run returns the output of a command and how it ended. The command is a session of its own, which is
@@ -33,6 +34,10 @@ func (s *shell) run(ctx context.Context, command, dir string) (string, error) {
 	if dir == "" {
 		dir = s.dir
 	}
+	if len(command) >= maxArgument {
+		return "", fmt.Errorf("the command has %d bytes, and the kernel accepts less than %d: write a script with write_file and run that", len(command), maxArgument)
+	}
+	env, tooLarge := s.environ()
 	ctx, cancel := context.WithTimeout(ctx, shellTimeout)
 	defer cancel()
 	program := "/bin/bash"
@@ -41,15 +46,27 @@ func (s *shell) run(ctx context.Context, command, dir string) (string, error) {
 	}
 	var out ends
 	cmd := exec.CommandContext(ctx, program, "-c", command)
-	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = dir, s.environ(), &out, &out, shellGrace
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = dir, env, &out, &out, shellGrace
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	err := cmd.Run()
 	if ctx.Err() != nil && cmd.Process != nil {
 		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	}
+	var note string
+	if len(tooLarge) > 0 {
+		note = fmt.Sprintf("\n[variables that are too large for a command, and are in the configuration only: %s]", strings.Join(tooLarge, ", "))
+	}
+	text, err := s.result(ctx, &out, err)
+	return text + note, err
+}
+
+// result describes how a command ended.
+func (s *shell) result(ctx context.Context, out *ends, err error) (string, error) {
 	var exit *exec.ExitError
 	switch {
+	case errors.Is(err, syscall.E2BIG):
+		return "", errors.New("the command and its variables together are larger than the kernel accepts")
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return fmt.Sprintf("%s\n[the command was ended after %s]", out.text(), shellTimeout), nil
 	case err == nil, errors.Is(err, exec.ErrWaitDelay):
@@ -95,9 +112,9 @@ func (e *ends) text() string {
 }
 
 // environ returns the environment of commands: that of the agent and the values of the configuration,
-// without the keys of models.
-func environ(own []string, values map[string]string) []string {
-	out := make([]string, 0, len(own)+len(values))
+// without the keys of models. tooLarge are the names of values that the kernel does not accept as variables.
+func environ(own []string, values map[string]string) (out, tooLarge []string) {
+	out = make([]string, 0, len(own)+len(values))
 	for _, v := range own {
 		name, _, _ := strings.Cut(v, "=")
 		if _, ok := values[name]; !ok && !slices.Contains(keyNames[:], name) {
@@ -105,9 +122,14 @@ func environ(own []string, values map[string]string) []string {
 		}
 	}
 	for name, value := range values {
-		if !slices.Contains(keyNames[:], name) && name != keyTask && name != keyApp {
+		switch {
+		case slices.Contains(keyNames[:], name) || name == keyTask || name == keyApp:
+		case len(name)+1+len(value) >= maxArgument:
+			tooLarge = append(tooLarge, name)
+		default:
 			out = append(out, name+"="+value)
 		}
 	}
-	return out
+	slices.Sort(tooLarge)
+	return out, tooLarge
 }

@@ -92,18 +92,35 @@ type chatDecoder struct{ collector }
 
 type chatChunk struct {
 	Choices []struct {
-		Delta struct {
-			Content   string     `json:"content"`
-			Reasoning string     `json:"reasoning_content"`
-			Calls     []chatCall `json:"tool_calls"`
-		} `json:"delta"`
-		Finish string `json:"finish_reason"`
+		Delta   chatDelta `json:"delta"`
+		Message chatDelta `json:"message"` // of an answer that is not streamed
+		Finish  string    `json:"finish_reason"`
 	} `json:"choices"`
 	Usage *struct {
 		Input  int64 `json:"prompt_tokens"`
 		Output int64 `json:"completion_tokens"`
 	} `json:"usage"`
 	Error *apiError `json:"error"`
+}
+
+type chatDelta struct {
+	Content   string     `json:"content"`
+	Reasoning string     `json:"reasoning_content"`
+	Calls     []chatCall `json:"tool_calls"`
+}
+
+func (d *chatDecoder) whole(data []byte) error {
+	var c chatChunk
+	if err := json.Unmarshal(data, &c); err != nil {
+		return errWhole
+	}
+	for i := range c.Choices {
+		c.Choices[i].Delta = c.Choices[i].Message
+		for j := range c.Choices[i].Delta.Calls {
+			c.Choices[i].Delta.Calls[j].Index = &j
+		}
+	}
+	return d.add(&c)
 }
 
 func (d *chatDecoder) event(data []byte) error {
@@ -114,6 +131,10 @@ func (d *chatDecoder) event(data []byte) error {
 	if err := json.Unmarshal(data, &c); err != nil {
 		return fmt.Errorf("an event of the answer is not JSON: %w", err)
 	}
+	return d.add(&c)
+}
+
+func (d *chatDecoder) add(c *chatChunk) error {
 	if c.Error != nil {
 		return c.Error
 	}

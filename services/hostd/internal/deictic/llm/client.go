@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -161,19 +162,59 @@ func (c *Client) attempt(ctx context.Context, e *Endpoint, r *Request) (Answer, 
 		return Answer{}, problem(resp, stream)
 	}
 	d := f.decoder(c.Text)
-	for data, err := range Events(stream) {
-		if err == nil {
-			err = d.event(data)
-		}
-		if err != nil {
-			return Answer{}, &Error{Temporary: temporary(err), Err: because(ctx, err)}
-		}
+	if err := decode(stream, d); err != nil {
+		return Answer{}, &Error{Temporary: temporary(err), Err: because(ctx, err)}
 	}
 	a, err := d.end()
 	if err != nil {
 		return Answer{}, &Error{Temporary: true, Err: err}
 	}
 	return a, nil
+}
+
+// decode decodes an answer: a stream of events, or a JSON object of an endpoint that does not stream.
+func decode(r io.Reader, d decoder) error {
+	buffered := bufio.NewReaderSize(r, 16<<10)
+	object, err := startsObject(buffered)
+	if err != nil {
+		return err
+	}
+	if object {
+		data, err := io.ReadAll(io.LimitReader(buffered, maxEvent+1))
+		if err == nil && len(data) > maxEvent {
+			err = errEventSize
+		}
+		if err != nil {
+			return err
+		}
+		return d.whole(data)
+	}
+	for data, err := range Events(buffered) {
+		if err == nil {
+			err = d.event(data)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startsObject reports whether the first character but for white space begins an object, as no field of an event
+// does. At the end of the data it reports false.
+func startsObject(r *bufio.Reader) (bool, error) {
+	for {
+		b, err := r.Peek(1)
+		switch {
+		case errors.Is(err, io.EOF):
+			return false, nil
+		case err != nil:
+			return false, err
+		case b[0] != ' ' && b[0] != '\t' && b[0] != '\r' && b[0] != '\n':
+			return b[0] == '{', nil
+		}
+		r.Discard(1) //nolint:errcheck // it is in the buffer
+	}
 }
 
 // because returns the reason of a cancellation instead of its consequence.

@@ -18,7 +18,8 @@ type format interface {
 
 // decoder collects an answer.
 type decoder interface {
-	event(data []byte) error
+	event(data []byte) error // of a stream
+	whole(data []byte) error // an answer of an endpoint that does not stream
 	end() (Answer, error)
 }
 
@@ -28,6 +29,7 @@ const maxAnswer = 1 << 20
 var (
 	errCut        = errors.New("the answer ended early")
 	errAnswerSize = fmt.Errorf("the answer has more than %d bytes of text", maxAnswer)
+	errWhole      = errors.New("the answer is neither a stream of events nor valid JSON")
 	errCalls      = fmt.Errorf("the answer has more than %d calls of tools", maxCalls)
 )
 

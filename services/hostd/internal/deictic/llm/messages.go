@@ -136,12 +136,7 @@ func (d *messagesDecoder) event(data []byte) error {
 		if e.Usage != nil {
 			d.count(e.Usage)
 		}
-		switch e.Delta.Reason {
-		case "max_tokens", "model_context_window_exceeded":
-			d.stop = Length
-		case "refusal":
-			d.stop = Refused
-		}
+		d.stopped(e.Delta.Reason)
 	case "message_stop":
 		d.done = true
 	case "error":
@@ -151,6 +146,41 @@ func (d *messagesDecoder) event(data []byte) error {
 		return e.Error
 	}
 	return nil
+}
+
+func (d *messagesDecoder) whole(data []byte) error {
+	var m struct {
+		Type    string        `json:"type"`
+		Content []block       `json:"content"`
+		Reason  string        `json:"stop_reason"`
+		Usage   messagesUsage `json:"usage"`
+		Error   *apiError     `json:"error"`
+	}
+	if err := json.Unmarshal(data, &m); err != nil {
+		return errWhole
+	}
+	if m.Error != nil {
+		return m.Error
+	}
+	d.count(&m.Usage)
+	for i := range m.Content {
+		if err := d.begin(&messagesEvent{Index: i, Block: m.Content[i]}); err != nil {
+			return err
+		}
+	}
+	d.stopped(m.Reason)
+	d.done = m.Type == "message"
+	return nil
+}
+
+// stopped records why the model stopped.
+func (d *messagesDecoder) stopped(reason string) {
+	switch reason {
+	case "max_tokens", "model_context_window_exceeded":
+		d.stop = Length
+	case "refusal":
+		d.stop = Refused
+	}
 }
 
 // count takes over the latest counts: those of a message_delta are cumulative.
