@@ -19,6 +19,7 @@ type Options struct {
 	Args   []string     // additional arguments of `up`
 	Env    []string     // additional environment
 	Binary string       // default the binary under test
+	Data   string       // data directory; default a new one
 	HTTPS  *http.Client // client for a gateway with TLS, whose URL is https; default: none
 }
 
@@ -70,7 +71,7 @@ func StartUp(opt Options) (*Up, error) {
 	if err != nil {
 		return nil, err
 	}
-	u := &Up{Nest: nest, Data: filepath.Join(nest.Dir, "data"), API: &API{URL: "http://" + addr, made: &nest.made}}
+	u := &Up{Nest: nest, Data: cmp.Or(opt.Data, filepath.Join(nest.Dir, "data")), API: &API{URL: "http://" + addr, made: &nest.made}}
 	if opt.HTTPS != nil {
 		u.API.URL, u.API.Client = "https://"+addr, opt.HTTPS
 	}

@@ -30,8 +30,8 @@ func newRoot(cfg command.Config) *cobra.Command {
 	root.SetIn(cfg.In)
 	root.SetOut(cfg.Out)
 	root.SetErr(cfg.Err)
-	const services, client = "services", "client"
-	root.AddGroup(&cobra.Group{ID: services, Title: "Services:"}, &cobra.Group{ID: client, Title: "Client:"})
+	const services, operator, client = "services", "operator", "client"
+	root.AddGroup(&cobra.Group{ID: services, Title: "Services:"}, &cobra.Group{ID: operator, Title: "Operation:"}, &cobra.Group{ID: client, Title: "Client:"})
 	add := func(group string, all ...*cobra.Command) {
 		for _, c := range all {
 			c.GroupID = group
@@ -40,6 +40,7 @@ func newRoot(cfg command.Config) *cobra.Command {
 	}
 	add(services, upCommand(&cfg), natsCommand(&cfg), gatewayCommand(&cfg), hostdCommand(&cfg),
 		schedulerCommand(&cfg), reaperCommand(&cfg), execServerCommand(&cfg))
+	add(operator, backupCommand(&cfg), restoreCommand(&cfg))
 	add(client, cli.Commands(cfg)...)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return command.FlagError(err) })
 	command.Strict(root)

@@ -44,6 +44,7 @@ type up struct {
 	bucket     bucket
 	data       string
 	durability string
+	listenNATS string        // address of the NATS server, for backups; empty: none
 	grace      time.Duration // of replaced data keys
 	log        *slog.Logger
 	ends       *events.Ends           // shared by both connections: the server has no others
@@ -83,6 +84,8 @@ func (u *up) flags(f *pflag.FlagSet) {
 	u.billing.flags(f)
 	u.bucket.flags(f)
 	f.StringVar(&u.data, "data", "", "data directory (default millrace in the user's state directory)")
+	f.StringVar(&u.listenNATS, "nats-listen", "", "address of the NATS server for millrace backup and doctor --cluster (default none)")
+	f.StringVar(&u.streams.token, "nats-token", "", "token that they must present, required with --nats-listen; prefer MILLRACE_NATS_TOKEN (default none)")
 	f.StringVar(&u.durability, "durability", durabilityProcess, "failure that stored data survives: process (a kill) or power (also a power loss)")
 }
 
@@ -124,7 +127,7 @@ func (u *up) run(ctx context.Context) error {
 	}
 	defer u.gateway.Listener.Close()
 	u.gateway.Public.Domain = cmp.Or(u.gateway.Public.Domain, localDomain(u.gateway.Listener.Addr()))
-	srv, err := natsd.StartContext(ctx, natsd.Config{Dir: filepath.Join(u.data, "nats"), SyncAlways: always, Slog: u.log.With("role", "nats")})
+	srv, err := natsd.StartContext(ctx, natsd.Config{Dir: filepath.Join(u.data, "nats"), Listen: u.listenNATS, Token: u.streams.token, SyncAlways: always, Slog: u.log.With("role", "nats")})
 	if err != nil {
 		return err
 	}
@@ -150,6 +153,9 @@ func (u *up) prepare() (err error) {
 	}
 	if err := cmp.Or(u.streams.check(), checkGateway(&u.gateway), checkScheduler(&u.scheduler), u.host.check(), checkGrace(u.grace)); err != nil {
 		return err
+	}
+	if u.listenNATS != "" && u.streams.token == "" {
+		return errors.New("--nats-listen: --nats-token is required: any client of the server can read and change all data")
 	}
 	if u.gateway.EgressAllow, err = prefixes(egressAllow, u.host.allow); err != nil {
 		return err

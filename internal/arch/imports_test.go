@@ -46,6 +46,7 @@ const (
 	gosmtp   = "github.com/emersion/go-smtp"
 	gosasl   = "github.com/emersion/go-sasl"
 	chacha   = "golang.org/x/crypto/chacha20poly1305"
+	tink     = "github.com/tink-crypto/tink-go/v2/streamingaead/subtle"
 	jose     = "github.com/go-jose/go-jose/v4/..."
 	metrics  = "github.com/prometheus/client_golang/prometheus/..."
 	expfmt   = "github.com/prometheus/common/expfmt"
@@ -96,7 +97,8 @@ var rules = []rule{
 	{path: "events/record", may: []string{"events/internal/codec", "events/internal/store", "events/internal/streams", "events/kind", "events/process"}, tests: []string{nats}},
 	{path: "events/catalog", may: []string{"events/blob", "events/build", "events/fleet", "events/identity", "events/internal/codec", "events/internal/fold", "events/internal/proctable", "events/internal/store", "events/internal/streams", "events/kind", "events/process", "events/record", "events/sandbox", "events/seal", "events/template", "events/webhook", "schema/...", protobuf, group}, tests: []string{nats, "events/internal/finished"}},
 	{path: "events/internal/streams"},
-	{path: "events/internal/store", may: []string{"events/fleet", "events/internal/streams", "events/kind", "internal/waiting", nats, ulid}},
+	{path: "events/internal/store", may: []string{"events/fleet", "events/internal/restoring", "events/internal/streams", "events/kind", "internal/waiting", nats, ulid}},
+	{path: "events/internal/restoring", may: []string{"events/kind", nats}},
 	{path: "events/internal/fold", may: []string{"events/internal/store", "events/internal/streams", "events/kind", "internal/waiting", protobuf}, tests: []string{"events/natsd"}},
 	{path: "events/internal/finished", may: []string{"events/process", "events/sandbox", btree, compress, ulid}},
 	{path: "events/internal/proctable", may: []string{"events/internal/codec", "events/internal/finished", "events/internal/fold", "events/internal/store", "events/internal/streams", "events/kind", "events/process", "events/sandbox", "schema/...", protobuf, btree, group}},
@@ -121,6 +123,8 @@ var rules = []rule{
 	{path: "events/internal/codec", may: []string{"events/build", "events/field", "events/fleet", "events/kind", "events/process", "events/sandbox", "events/seal", "schema/...", protobuf, compress}},
 	{path: "events/identity", may: []string{"events/kind", "events/seal", jose}},
 	{path: "events/natsd", may: []string{server, nats, "events/fleet", "internal/waiting"}},
+	// A backup copies raw streams, and a restore runs before the log can be opened.
+	{path: "events/backup", may: []string{"events/internal/codec", "events/internal/restoring", "events/internal/streams", "events/kind", nats, "github.com/nats-io/nats-server/v2/server/archive", compress, protobuf, tink, sys, ulid}, tests: []string{"events/natsd", server}},
 	{path: "events/eventstest", may: []string{vocabulary, nats}},
 
 	{path: "services/scheduler", may: []string{vocabulary, "internal/waiting", group}},

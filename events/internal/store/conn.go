@@ -96,7 +96,7 @@ func (l *Conn) maker() maker { return maker{js: l.js, log: l.log, attempt: l.Att
 
 // restore creates a memory stream again: a lone server loses it on restart.
 func (l *Conn) restore(ctx context.Context, sc jetstream.StreamConfig) {
-	if err := l.maker().restore(ctx, sc); err != nil && ctx.Err() == nil {
+	if _, err := l.maker().ensureShrinking(ctx, sc, capacityKnown); err != nil && ctx.Err() == nil {
 		l.log.Warn("restore stream failed", "err", err)
 	}
 }

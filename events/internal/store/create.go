@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/events/internal/restoring"
 )
 
 // shardsKey is the metadata key of the number of output streams, in the first of them:
@@ -43,6 +45,9 @@ type maker struct {
 // that streams created a moment ago would be overlooked. A server that has reserved more
 // than it has refuses every change, even one that would release bytes.
 func (m maker) ensureAll(ctx context.Context, cfg *Config) (shards int, err error) {
+	if err := restoring.Check(ctx, m.js, m.log, func(try int) bool { return Backoff(ctx, max(try, 5)) }); err != nil {
+		return 0, err
+	}
 	shards, rest, err := m.ensureOutput(ctx, cfg)
 	if err != nil {
 		return 0, err
@@ -55,12 +60,6 @@ func (m maker) ensureAll(ctx context.Context, cfg *Config) (shards int, err erro
 		}
 	}
 	return shards, nil
-}
-
-// restore creates a stream again that a lone server lost on restart.
-func (m maker) restore(ctx context.Context, sc jetstream.StreamConfig) error {
-	_, err := m.ensureShrinking(ctx, sc, capacityKnown)
-	return err
 }
 
 // scaleLimits scales the limits of streams that reserve disk space down to capacity in total.
