@@ -20,6 +20,7 @@ import (
 	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/reseal"
 	"github.com/millrace/millrace/events/seal"
+	"github.com/millrace/millrace/events/share"
 	"github.com/millrace/millrace/events/tally"
 	"github.com/millrace/millrace/events/trail"
 	"github.com/millrace/millrace/events/tunnel"
@@ -162,6 +163,9 @@ func (l *Log) Workspaces() *workspace.Store { return workspace.NewStore(l.conn, 
 
 // Persistence returns a store of what was sent to persistence backends, whose view runs separately.
 func (l *Log) Persistence() *persistence.Store { return persistence.NewStore(l.conn) }
+
+// Shares returns a store of the links that onlookers read with, whose view runs separately.
+func (l *Log) Shares() *share.Store { return share.NewStore(l.conn) }
 
 // Tally returns the counts of requests that gateways share.
 func (l *Log) Tally() *tally.Store { return tally.NewStore(l.conn) }

@@ -27,7 +27,8 @@ type Reader struct {
 	timer  *time.Timer
 	closed bool
 
-	catalog Catalog // nil: Next waits for none
+	until   process.Seq // last event to return; 0: no limit
+	catalog Catalog     // nil: Next waits for none
 }
 
 // Catalog shows the state of processes to clients.
@@ -39,6 +40,13 @@ type Catalog interface {
 // ShownBy makes Next return each event only when the catalog shows it, and returns r.
 func (r *Reader) ShownBy(c Catalog) *Reader {
 	r.catalog = c
+	return r
+}
+
+// Until makes the record end for the reader after the event with the given seq (0: no limit), and
+// returns r.
+func (r *Reader) Until(last process.Seq) *Reader {
+	r.until = last
 	return r
 }
 
@@ -97,12 +105,17 @@ func (r *Reader) Next(ctx context.Context, idle time.Duration) ([]process.Event,
 	if r.err != nil {
 		return nil, r.err
 	}
-	if r.fin {
+	if r.fin || r.until != 0 && r.at.seq >= r.until && !r.live {
 		return nil, io.EOF
 	}
 	quiet := r.quiet(idle)
 	for {
 		got, wait, err := r.step(ctx)
+		if r.until != 0 {
+			if got = r.allowed(got); len(got) == 0 && r.at.seq >= r.until && err == nil {
+				return nil, io.EOF
+			}
+		}
 		if err != nil || len(got) > 0 {
 			if r.catalog != nil {
 				r.catalog.AwaitShown(ctx, r.t.ref.ID, got)
@@ -120,6 +133,15 @@ func (r *Reader) Next(ctx context.Context, idle time.Duration) ([]process.Event,
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// allowed returns the events up to the last one that the reader returns.
+func (r *Reader) allowed(events []process.Event) []process.Event {
+	n := len(events)
+	for n > 0 && events[n-1].Seq > r.until {
+		n--
+	}
+	return events[:n]
 }
 
 // quiet starts the reader's timer; a nil channel waits for ever.

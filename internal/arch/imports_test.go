@@ -93,7 +93,7 @@ var rules = []rule{
 	{path: "events/file", may: []string{"events/field", "events/kind", "events/process", protobuf}},
 	{path: "events/fleet", may: []string{"events/kind"}},
 	{path: "events/template", may: []string{"events/kind", "events/seal"}},
-	{path: "events", may: []string{"events/attachment", "events/blob", "events/bundlestore", "events/catalog", "events/command", "events/conversation", "events/directory", "events/internal/store", "events/keystore", "events/ledger", "events/meter", "events/persistence", "events/record", "events/reseal", "events/seal", "events/tally", "events/trail", "events/tunnel", "events/workspace"}, tests: []string{nats}},
+	{path: "events", may: []string{"events/attachment", "events/blob", "events/bundlestore", "events/catalog", "events/command", "events/conversation", "events/directory", "events/internal/store", "events/keystore", "events/ledger", "events/meter", "events/persistence", "events/record", "events/reseal", "events/seal", "events/share", "events/tally", "events/trail", "events/tunnel", "events/workspace"}, tests: []string{nats}},
 	{path: "events/record", may: []string{"events/internal/codec", "events/internal/store", "events/internal/streams", "events/kind", "events/process"}, tests: []string{nats}},
 	{path: "events/catalog", may: []string{"events/blob", "events/build", "events/fleet", "events/identity", "events/internal/codec", "events/internal/fold", "events/internal/proctable", "events/internal/store", "events/internal/streams", "events/kind", "events/process", "events/record", "events/sandbox", "events/seal", "events/template", "events/webhook", "schema/...", protobuf, group}, tests: []string{nats, "events/internal/finished"}},
 	{path: "events/internal/streams"},
@@ -116,6 +116,7 @@ var rules = []rule{
 	{path: "events/usage", may: []string{"events/kind"}},
 	{path: "events/ledger", may: []string{"events/internal/codec", "events/internal/fold", "events/internal/store", "events/internal/streams", "events/kind", "events/usage", "schema/...", protobuf}},
 	{path: "events/meter", may: []string{"events/internal/codec", "events/internal/fold", "events/internal/store", "events/internal/streams", "events/kind", "events/usage", "schema/...", protobuf}},
+	{path: "events/share", may: []string{"events/internal/codec", "events/internal/fold", "events/internal/store", "events/internal/streams", "events/kind", "events/process", "events/sandbox", "schema/...", protobuf}},
 	{path: "events/persistence", may: []string{"events/internal/codec", "events/internal/fold", "events/internal/store", "events/internal/streams", "events/process", "events/sandbox", "schema/...", protobuf}},
 	{path: "events/workspace", may: []string{"events/blob", "events/internal/codec", "events/internal/fold", "events/internal/store", "events/internal/streams", "events/kind", "schema/...", btree, protobuf, group}},
 	{path: "events/due", may: []string{"events/attachment", "events/sandbox"}},
@@ -192,7 +193,7 @@ var rules = []rule{
 	// What determines the treatment of a request depends on the request alone.
 	{path: gw + "family", may: []string{"events/sandbox", gw + "httperr"}},
 	{path: gw + "route", may: []string{vocabulary, gw + "family", gw + "httperr", fiber}},
-	{path: gw + "auth", may: []string{vocabulary, gw + "core", gw + "family", gw + "httperr", gw + "route", fiber}, std: []string{"net/http"}},
+	{path: gw + "auth", may: []string{vocabulary, gw + "core", gw + "family", gw + "httpconn", gw + "httperr", gw + "route", fiber}, std: []string{"net/http"}},
 	{path: gw + "surfacetest", may: []string{vocabulary, "schema/...", gw + "...", fiber, fasthttp, protobuf}, std: []string{"net/http"}},
 	// Each resource of E2B's API has its own handler; package e2b has the routes.
 	{path: gw + "e2b", may: []string{"events/sandbox", gw + "operations", gw + "e2b/...", fiber}},

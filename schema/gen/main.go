@@ -24,7 +24,7 @@ import (
 )
 
 func main() {
-	files := []string{"process/process.proto", "filesystem/filesystem.proto", "event/v1/event.proto", "event/v1/attachment.proto", "event/v1/keys.proto", "event/v1/account.proto", "event/v1/bundle.proto", "event/v1/conversation.proto", "event/v1/usage.proto", "event/v1/ledger.proto", "event/v1/workspace.proto", "event/v1/persistence.proto"}
+	files := []string{"process/process.proto", "filesystem/filesystem.proto", "event/v1/event.proto", "event/v1/attachment.proto", "event/v1/keys.proto", "event/v1/account.proto", "event/v1/bundle.proto", "event/v1/conversation.proto", "event/v1/usage.proto", "event/v1/ledger.proto", "event/v1/workspace.proto", "event/v1/persistence.proto", "event/v1/share.proto"}
 	if err := run("schema", files); err != nil {
 		log.Fatal(err)
 	}

@@ -37,6 +37,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/recovery"
 	"github.com/millrace/millrace/services/gateway/internal/rotation"
 	"github.com/millrace/millrace/services/gateway/internal/route"
+	"github.com/millrace/millrace/services/gateway/internal/shares"
 	"github.com/millrace/millrace/services/gateway/internal/storage"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 	"github.com/millrace/millrace/services/gateway/internal/templates"
@@ -77,6 +78,7 @@ type server struct {
 	issuer  *identity.Handler
 	unused  httpconn.UnusedConns
 
+	shares     *shares.Shares
 	workspaces workspaceFiles
 }
 
@@ -130,6 +132,7 @@ func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Laten
 		}),
 		issuer: identity.New(ops.Accounts, cfg.Public.Issuer),
 	}
+	s.shares = shares.New(cfg.Log.Shares(), record.NewGateway(ops), cfg.Slog)
 	s.workspaces = newWorkspaces(cfg, ops, streams)
 	s.conversations, s.agents = s.newConversations(), newAgents(ops)
 	s.rotator = rotation.New(s.bundles, rotated{s.conversations}, cfg.Slog)

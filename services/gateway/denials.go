@@ -23,11 +23,11 @@ const crossTenant = "cross_tenant_denied"
 // maxAuditPath is the maximum length of a path in the audit trail.
 const maxAuditPath = 256
 
-// auditDenial is middleware that stores each request of e2a that is denied in the audit trail,
-// before the client has the response.
+// auditDenial is middleware that stores each request of e2a, or with the token of a
+// link, that is denied in the audit trail, before the client has the response.
 func (s *server) auditDenial(c *fiber.Ctx) error {
 	err := c.Next()
-	if route.Part(c).Family != family.E2A {
+	if route.Part(c).Family != family.E2A && c.Get(auth.HeaderShare) == "" {
 		return err
 	}
 	e := audit.Entry{Status: c.Response().StatusCode(), Event: kind.Unauthenticated.String()} // of the middleware

@@ -169,6 +169,9 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := s.books.start(ctx, viewing); err != nil {
 		return fmt.Errorf("open usage: %w", err)
 	}
+	if err := s.shares.Start(ctx, viewing); err != nil {
+		return fmt.Errorf("open shares: %w", err)
+	}
 	if err := s.workspaces.start(ctx, viewing); err != nil {
 		return fmt.Errorf("open workspaces: %w", err)
 	}
@@ -281,6 +284,7 @@ func (s *server) run(ctx context.Context, ln net.Listener) error {
 	g.Go(func() error { return s.rotator.Run(ctx) })
 	g.Go(func() error { return s.conversations.Run(ctx) })
 	g.Go(func() error { return s.agents.Run(ctx) })
+	g.Go(func() error { return s.shares.Run(ctx) })
 	s.workspaces.run(ctx, g)
 	g.Go(func() error { return s.books.run(ctx) })
 	g.Go(func() error {

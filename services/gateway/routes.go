@@ -59,6 +59,7 @@ func (s *server) surfaces() []surface {
 			Records: observer, Sandboxes: observer, SandboxLog: s.cfg.Log, Streams: s.streams,
 		}).Register},
 		{family.Millrace, sandboxes.New(gateway, s.streams).Register},
+		{family.Millrace, s.shares.Register},
 		{family.Millrace, durable.New(gateway, s.streams).Register},
 		{family.Millrace, tail.New(tail.Config{Log: s.cfg.View, Streams: s.streams, Operator: isOperator}).Register},
 	}
@@ -69,7 +70,7 @@ func (s *server) routes(local bool) {
 	if local {
 		confined{s.app, family.Millrace}.Get("/metrics", onlyUnnamed(s.metrics.Get)) // without a key
 	}
-	s.app.Use(s.auditDenial, s.bai.Guard, auth.New(s.ops.Accounts, s.users, tokens{s.ops.Lifecycle, s.ops.Storage}), s.limitRate, s.limitBody, s.e2b.Guard)
+	s.app.Use(s.auditDenial, s.bai.Guard, auth.New(s.ops.Accounts, s.users, tokens{s.ops.Lifecycle, s.ops.Storage}, s.shares), s.limitRate, s.limitBody, s.e2b.Guard)
 	for _, x := range s.surfaces() {
 		x.register(confined{s.app, x.family})
 	}

@@ -118,10 +118,10 @@ func fixedStreams(cfg *Config) []jetstream.StreamConfig {
 	meter.MaxMsgsPerSubject = 1
 	persistence := fileStream(cfg, streams.Persistence)
 	persistence.MaxMsgsPerSubject = 1
-	ledger := fileStream(cfg, streams.Ledger)
-	ledger.MaxMsgsPerSubject = 1
+	ledger, shares := fileStream(cfg, streams.Ledger), fileStream(cfg, streams.Shares)
+	ledger.MaxMsgsPerSubject, shares.MaxMsgsPerSubject = 1, 1
 	fixed := []jetstream.StreamConfig{
-		sandboxes, catalog, commands, hosts, accounts, secrets, snapshots, volumes, vault, builds, hooks, attachments, users, conversations, bundles, meter, ledger, workspaces, persistence,
+		sandboxes, catalog, commands, hosts, accounts, secrets, snapshots, volumes, vault, builds, hooks, attachments, users, conversations, bundles, meter, ledger, workspaces, persistence, shares,
 		useStream(cfg), positionsStream(cfg), hookLogStream(cfg), auditStream(cfg),
 	}
 	return append(fixed, inMemory(cfg)...)

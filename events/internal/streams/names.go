@@ -38,6 +38,7 @@ const (
 	Workspaces    = "WORK"
 	Persistence   = "PERSIST"
 	Ledger        = "LEDGER"
+	Shares        = "SHARE"
 
 	ReplyPrefix  = "io.reply."
 	TunnelPrefix = "tunnel."
@@ -84,6 +85,7 @@ var sources = []source{
 	{Workspaces, "work.>"},
 	{Persistence, "persist.>"},
 	{Ledger, "ledger.>"},
+	{Shares, "share.>"},
 	{IO, "io.>"},
 	{Tallies, "tally.>"},
 	{Tunnels, TunnelPrefix + ">"},

@@ -13,9 +13,11 @@ import (
 
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/family"
+	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
@@ -36,6 +38,15 @@ type Tokens interface {
 	Bearer(ctx context.Context, id sandbox.ID, token string) (core.Principal, error)
 	IngressClient(ctx context.Context, id sandbox.ID, traffic string) (core.Principal, error)
 	VolumeBearer(ctx context.Context, id sandbox.VolumeID, token string) (core.Principal, error)
+}
+
+// HeaderShare is the header with the token of a link for onlookers.
+const HeaderShare = "Millrace-Share"
+
+// Shares checks the tokens of links for onlookers. *shares.Shares implements it.
+type Shares interface {
+	// Onlooker returns the principal of a token, and a context that ends with the link.
+	Onlooker(ctx context.Context, token string) (core.Principal, context.Context, error)
 }
 
 // Messages of a 401. The first is envd's, which clients compare.
@@ -61,11 +72,14 @@ func Set(c *fiber.Ctx, p core.Principal) { c.Locals(local{}, p) }
 
 // New returns middleware that authenticates the request with a credential of its family or
 // responds 401. The handler of a signed link runs without a principal.
-func New(keys Keys, users Users, tokens Tokens) fiber.Handler {
+func New(keys Keys, users Users, tokens Tokens, shares Shares) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		accepted := route.Part(c).Credentials
 		if accepted.Has(family.Public | family.PairSignature | family.SessionToken) {
 			return c.Next()
+		}
+		if token := c.Get(HeaderShare); token != "" && accepted.Has(family.ShareHeader) {
+			return byShare(c, token, shares)
 		}
 		p, ok := byKey(c, accepted, keys)
 		if !ok {
@@ -87,6 +101,35 @@ func New(keys Keys, users Users, tokens Tokens) fiber.Handler {
 		Set(c, p)
 		return c.Next()
 	}
+}
+
+// byShare authenticates with the token of a link, which permits reading. Streams end with the link.
+// What the link is not for does not exist.
+func byShare(c *fiber.Ctx, token string, shares Shares) error {
+	if c.Method() != fiber.MethodGet && c.Method() != fiber.MethodHead {
+		return unauthorized(c, msgKey)
+	}
+	p, lifetime, err := shares.Onlooker(c.UserContext(), token)
+	switch {
+	case kind.Is(err, kind.Unauthenticated):
+		return unauthorized(c, kind.Message(err))
+	case err != nil:
+		return err
+	}
+	Set(c, p)
+	httpconn.Limit(c, lifetime)
+	switch name := segment(c, 2); segment(c, 1) {
+	case "processes":
+		id, err := process.ParseID(name)
+		if err != nil || id.Sandbox() != p.Sandbox || !p.MayRead(id) {
+			return kind.New(kind.NotFound, "authorize", "", "process not found")
+		}
+	case "timeline":
+		if name != string(p.Sandbox) || p.Process != "" {
+			return core.NoSandbox(p.Sandbox)
+		}
+	}
+	return c.Next()
 }
 
 // byToken authenticates with the most specific of the accepted tokens. Its error is

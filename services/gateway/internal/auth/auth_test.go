@@ -122,7 +122,7 @@ func TestSignatures(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			app := fiber.New(fiber.Config{ErrorHandler: route.WriteError})
-			app.Use(auth.New(keys{}, users{}, tokens{}))
+			app.Use(auth.New(keys{}, users{}, tokens{}, shares{}))
 			var got core.Principal
 			app.All("/files", func(c *fiber.Ctx) error {
 				got = auth.From(c)
@@ -210,7 +210,7 @@ func TestMiddleware(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			app := fiber.New(fiber.Config{ErrorHandler: route.WriteError})
-			app.Use(auth.New(keys{sha256.Sum256([]byte("k")): {Tenant: "alice"}}, users{}, tokens{}))
+			app.Use(auth.New(keys{sha256.Sum256([]byte("k")): {Tenant: "alice"}}, users{}, tokens{}, shares{}))
 			var got core.Principal
 			app.All("/*", func(c *fiber.Ctx) error {
 				got = auth.From(c)
@@ -260,7 +260,7 @@ func TestUnauthorizedHasTheFormOfTheFamily(t *testing.T) {
 		"/codex/i1":    "unauthorized: a valid API key or token of the sandbox is required (Authorization: Bearer, or the token in ?token=)\n",
 	} {
 		app := fiber.New(fiber.Config{ErrorHandler: route.WriteError})
-		app.Use(auth.New(keys{}, users{}, tokens{}))
+		app.Use(auth.New(keys{}, users{}, tokens{}, shares{}))
 		resp, err := app.Test(httptest.NewRequest(http.MethodGet, path, nil))
 		if err != nil {
 			t.Fatal(err)
@@ -268,5 +268,72 @@ func TestUnauthorizedHasTheFormOfTheFamily(t *testing.T) {
 		if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != 401 || string(body) != want {
 			t.Errorf("%s: %d %s, %v\nwant %s", path, resp.StatusCode, body, err, want)
 		}
+	}
+}
+
+const sharedID, otherID = "01jd0000000000000000000000-i1", "01jd0000000000000000000001-i1"
+
+// shares accept the tokens "sandbox" and "process".
+type shares struct{}
+
+func (shares) Onlooker(_ context.Context, token string) (core.Principal, context.Context, error) {
+	p := core.Principal{Tenant: "alice", Sandbox: "i1", Onlooker: true}
+	switch token {
+	case "process":
+		p.Process = sharedID
+	case "sandbox":
+	default:
+		return core.Principal{}, nil, kind.New(kind.Unauthenticated, "", "", "ended")
+	}
+	return p, context.Background(), nil
+}
+
+// The token of a link permits reading what the link is for, on the routes for onlookers only.
+func TestShares(t *testing.T) {
+	tests := []struct {
+		name, method, path, token, key string
+		code                           int
+		tenant                         string
+	}{
+		{"the process", "GET", "/v1/processes/" + sharedID, "process", "", 200, "alice"},
+		{"its events", "HEAD", "/v1/processes/" + sharedID + "/events", "process", "", 200, "alice"},
+		{"its screen", "GET", "/v1/processes/" + sharedID + "/screen/live", "process", "", 200, "alice"},
+		{"another process", "GET", "/v1/processes/" + otherID + "/screen", "process", "", 404, ""},
+		{"another process of the sandbox", "GET", "/v1/processes/" + otherID + "/screen", "sandbox", "", 200, "alice"},
+		{"a process of another sandbox", "GET", "/v1/processes/01jd0000000000000000000000-i2", "sandbox", "", 404, ""},
+		{"an invalid process", "GET", "/v1/processes/x", "sandbox", "", 404, ""},
+		{"the sandbox", "GET", "/v1/timeline/i1", "sandbox", "", 200, "alice"},
+		{"another sandbox", "GET", "/v1/timeline/i2", "sandbox", "", 404, ""},
+		{"the sandbox of the process", "GET", "/v1/timeline/i1", "process", "", 404, ""},
+		{"itself", "GET", "/v1/shares/self", "process", "", 200, "alice"},
+		{"a wrong token", "GET", "/v1/shares/self", "x", "", 401, ""},
+		{"a wrong token beside a key", "GET", "/v1/shares/self", "x", "k", 401, ""},
+		{"input", "POST", "/v1/processes/" + sharedID + "/input", "process", "", 401, ""},
+		{"another method", "POST", "/v1/processes/" + sharedID, "process", "", 401, ""},
+		{"the list", "GET", "/v1/processes", "process", "", 401, ""},
+		{"another route", "GET", "/sandboxes/i1", "sandbox", "", 401, ""},
+		{"another route with a key", "GET", "/sandboxes/i1", "sandbox", "k", 200, "bob"},
+		{"in the query", "GET", "/v1/shares/self?share=sandbox&api_key=sandbox&token=sandbox", "", "", 401, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			app := fiber.New(fiber.Config{ErrorHandler: route.WriteError})
+			app.Use(auth.New(keys{sha256.Sum256([]byte("k")): {Tenant: "bob"}}, users{}, tokens{}, shares{}))
+			var got core.Principal
+			app.All("/*", func(c *fiber.Ctx) error {
+				got = auth.From(c)
+				return nil
+			})
+			req := httptest.NewRequest(tt.method, tt.path, nil)
+			req.Header.Set(auth.HeaderShare, tt.token)
+			req.Header.Set("X-Api-Key", tt.key)
+			resp, err := app.Test(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp.StatusCode != tt.code || got.Tenant != tt.tenant {
+				t.Errorf("%d %+v, want %d %s", resp.StatusCode, got, tt.code, tt.tenant)
+			}
+		})
 	}
 }

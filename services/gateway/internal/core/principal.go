@@ -2,6 +2,7 @@ package core
 
 import (
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 )
 
@@ -10,7 +11,14 @@ type Principal struct {
 	Tenant  string           // never empty
 	Sandbox sandbox.ID       // sandbox to which a sandbox token is limited; empty: no limit
 	Volume  sandbox.VolumeID // volume to which a volume token is limited; empty: no limit
+
+	Onlooker bool        // it uses a link to a terminal, which permits reading only; Sandbox is set
+	Process  process.ID  // process to which a link is limited; empty: all of the sandbox
+	Until    process.Seq // last event that a link to a process shows; 0: no limit
 }
+
+// MayRead reports whether p may read a process of a sandbox that it may access.
+func (p Principal) MayRead(id process.ID) bool { return p.Process == "" || p.Process == id }
 
 // MayAccess reports whether p may access st.
 func (p Principal) MayAccess(st *sandbox.State) bool {

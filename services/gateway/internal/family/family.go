@@ -58,6 +58,7 @@ const (
 	UserRead                              // the same, for GET and HEAD only
 	SessionToken                          // token of a conversation, in Authorization: Bearer or ?token=, which the surface checks
 	PairSignature                         // signature with the secret of a key pair, which the family's own guard checks
+	ShareHeader                           // token of a link for onlookers, in Millrace-Share, for GET and HEAD only
 )
 
 // Has reports whether c contains any credential of some.

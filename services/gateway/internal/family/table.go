@@ -30,6 +30,7 @@ var (
 
 	ours     = Part{Family: Millrace, Credentials: keys | KeyQuery, Query: true}
 	commands = with(ours, func(p *Part) { p.Credentials |= SandboxHeader })
+	shared   = with(ours, func(p *Part) { p.Credentials |= ShareHeader })
 	metrics  = with(commands, func(p *Part) { p.Sandbox = Running })
 	public   = Part{Family: Millrace, Credentials: Public}
 
@@ -76,6 +77,16 @@ var table = []row{
 	{"/metrics", metrics}, // of the service, and of the sandbox that a request names
 	{"/commands", commands},
 	{"/v1", ours},
+	// What onlookers may read.
+	{"/v1/processes/*/$", shared},
+	{"/v1/processes/*/events/$", shared},
+	{"/v1/processes/*/export.cast/$", shared},
+	{"/v1/processes/*/screen/$", shared},
+	{"/v1/processes/*/screen/live/$", shared},
+	{"/v1/processes/*/search/$", shared},
+	{"/v1/processes/*/timeline/$", shared},
+	{"/v1/shares/self/$", shared},
+	{"/v1/timeline/*/$", shared},
 
 	// e2a.
 	{"/v1/api-keys", user},

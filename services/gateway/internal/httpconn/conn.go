@@ -30,6 +30,8 @@ type Conn struct {
 	limit      time.Duration
 	relay      bool // the response is another server's: a drain lets it finish
 
+	lifetime context.Context //nolint:containedctx // the stream ends with it; nil: unlimited
+
 	onReset func() // called when the client's machine discards sent bytes, before another request; may be nil
 
 	cancel context.CancelCauseFunc
@@ -90,6 +92,9 @@ func (cn *Conn) run(ctx context.Context, work func(context.Context) error) {
 		cn.cancel(errLeft)
 		cn.finish(inOrder)
 	}()
+	if l := cn.lifetime; l != nil {
+		defer context.AfterFunc(l, func() { cn.cancel(context.Cause(l)) })()
+	}
 	if cn.limit > 0 {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeoutCause(ctx, cn.limit, errTimeout)

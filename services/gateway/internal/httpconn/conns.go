@@ -59,8 +59,16 @@ func (s *Conns) Take(c *fiber.Ctx, head Head, work func(context.Context, *Conn) 
 	if cn.limit = head.Timeout; head.WriteTimeout > 0 {
 		cn.write = head.WriteTimeout
 	}
+	cn.lifetime, _ = c.Locals(lifetimeKey{}).(context.Context)
 	cn.head = head.appendTo(make([]byte, 0, 512), c, cn.chunked, cn.keep)
 	cn.hijack(c, func(ctx context.Context) error { return work(ctx, cn) })
+}
+
+type lifetimeKey struct{}
+
+// Limit makes the stream of a request end when lifetime ends, with its cause.
+func Limit(c *fiber.Ctx, lifetime context.Context) { //nolint:revive // it is not the context of the call
+	c.Locals(lifetimeKey{}, lifetime)
 }
 
 // conn returns the state of a request's connection; clean reports that the body has

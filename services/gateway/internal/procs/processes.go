@@ -71,16 +71,27 @@ func (ps *Procs) Process(ctx context.Context, p core.Principal, id process.ID) (
 	if _, err := ps.lifecycle.FindSandbox(ctx, p, id.Sandbox()); err != nil {
 		return process.Summary{}, noProcessIf(id, err)
 	}
+	if !p.MayRead(id) {
+		return process.Summary{}, noProcess(id)
+	}
 	if s, _, ok := ps.core.View.Process(id); ok {
-		return s, nil
+		return upTo(p.Until, s), nil
 	}
 	if err := ps.core.SyncProcesses(ctx); err != nil {
 		return process.Summary{}, err
 	}
 	if s, _, ok := ps.core.View.Process(id); ok {
-		return s, nil
+		return upTo(p.Until, s), nil
 	}
 	return process.Summary{}, noProcess(id)
+}
+
+// upTo returns a process without an end that follows seq until (0: no limit).
+func upTo(until process.Seq, s process.Summary) process.Summary {
+	if until != 0 && (s.Last == 0 || s.Last > until) {
+		s.Ended, s.Killed, s.Exit, s.Last = time.Time{}, false, nil, 0
+	}
+	return s
 }
 
 // Processes returns the processes of a sandbox ("": of all of the principal's) for which
@@ -132,7 +143,9 @@ func (ps *Procs) syncList(ctx context.Context, p core.Principal, sbx sandbox.ID)
 // listed restricts keep to the principal's processes without watches, which are not clients'
 // commands.
 func listed(p core.Principal, keep func(*process.Summary) bool) func(*process.Summary) bool {
-	return func(s *process.Summary) bool { return s.Tenant == p.Tenant && s.Spec.Cmd != file.WatchCmd && keep(s) }
+	return func(s *process.Summary) bool {
+		return s.Tenant == p.Tenant && p.MayRead(s.ID) && s.Spec.Cmd != file.WatchCmd && keep(s)
+	}
 }
 
 // Read returns a reader of the process's events after the given seq. It works as long as
@@ -143,7 +156,7 @@ func (ps *Procs) Read(ctx context.Context, p core.Principal, id process.ID, afte
 	if err != nil {
 		return nil, err
 	}
-	return ps.core.Log.Read(ref, after).ShownBy(ps.core.View), nil
+	return ps.core.Log.Read(ref, after).ShownBy(ps.core.View).Until(p.Until), nil
 }
 
 // ReadLive returns a reader of what is stored after the call. Errors are those of Read.
@@ -152,7 +165,7 @@ func (ps *Procs) ReadLive(ctx context.Context, p core.Principal, id process.ID) 
 	if err != nil {
 		return nil, err
 	}
-	return ps.core.Log.ReadLive(ref).ShownBy(ps.core.View), nil
+	return ps.core.Log.ReadLive(ref).ShownBy(ps.core.View).Until(p.Until), nil
 }
 
 // Tail returns the end of a process's record as stored. Errors are those of Read.
@@ -164,6 +177,9 @@ func (ps *Procs) Tail(ctx context.Context, p core.Principal, id process.ID) (rec
 	tip, err := ps.tip(ctx, ref)
 	if tip.Finished != nil {
 		ps.core.View.AwaitShown(ctx, id, []process.Event{{Body: *tip.Finished}})
+	}
+	if p.Until != 0 && tip.Last > p.Until {
+		tip = record.Tail{Last: p.Until, Host: tip.Host, Epoch: tip.Epoch}
 	}
 	return tip, core.LogError("read", string(id), err)
 }
@@ -184,6 +200,9 @@ func (ps *Procs) SeqsAround(ctx context.Context, p core.Principal, id process.ID
 	ctx, cancel := context.WithTimeout(ctx, ps.core.CallTimeout)
 	defer cancel()
 	before, after, err = ps.core.Log.SeqsAround(ctx, ref, at)
+	if p.Until != 0 {
+		before, after = min(before, p.Until), min(after, p.Until)
+	}
 	return before, after, core.LogError("read", string(id), err)
 }
 
@@ -193,6 +212,9 @@ func (ps *Procs) ref(ctx context.Context, p core.Principal, id process.ID) (reco
 	st, err := ps.lifecycle.FindSandbox(ctx, p, id.Sandbox())
 	if err != nil {
 		return record.Ref{}, noProcessIf(id, err)
+	}
+	if !p.MayRead(id) {
+		return record.Ref{}, noProcess(id)
 	}
 	ref := record.Ref{Host: st.Host, ID: id}
 	if _, _, ok := ps.core.View.Process(id); ok {

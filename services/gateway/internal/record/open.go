@@ -23,7 +23,7 @@ type Records interface {
 }
 
 // Gateway adapts operations to surfaces: the readers become stream sources. An open source holds its
-// sandbox (see [lifecycle.Lifecycle.Hold]).
+// sandbox (see [lifecycle.Lifecycle.Hold]), except for onlookers.
 type Gateway struct {
 	*core.Core
 	*lifecycle.Lifecycle
@@ -72,6 +72,9 @@ func (g Gateway) Read(ctx context.Context, p core.Principal, id process.ID, afte
 	r, err := g.Procs.Read(ctx, p, id, after)
 	if err != nil {
 		return nil, err // not r: a nil reader is not a nil Source
+	}
+	if p.Onlooker {
+		return r, nil
 	}
 	return g.held(id.Sandbox(), r), nil
 }

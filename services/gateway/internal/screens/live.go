@@ -56,13 +56,20 @@ type hubs struct {
 	folds *folds
 	log   *slog.Logger
 	mu    sync.Mutex
-	all   map[process.ID]*hub
+	all   map[view]*hub
+}
+
+// view is a record as some principals see it: onlookers may see only a beginning of it.
+type view struct {
+	id    process.ID
+	until process.Seq // last event that is shown; 0: no limit
 }
 
 // hub follows the record of one process.
 type hub struct {
-	hubs   *hubs
-	id     process.ID
+	hubs *hubs
+	view
+
 	cancel context.CancelFunc
 	users  int // guarded by hubs.mu
 
@@ -77,14 +84,15 @@ func (s *hubs) join(p core.Principal, id process.ID) *hub {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all == nil {
-		s.all = make(map[process.ID]*hub)
+		s.all = make(map[view]*hub)
 	}
-	x := s.all[id]
+	v := view{id, p.Until}
+	x := s.all[v]
 	if x == nil {
 		// It outlives the request of its first watcher: its lifetime begins here.
 		ctx, cancel := context.WithCancel(context.Background())
-		x = &hub{hubs: s, id: id, cancel: cancel, changed: make(chan struct{})}
-		s.all[id] = x
+		x = &hub{hubs: s, view: v, cancel: cancel, changed: make(chan struct{})}
+		s.all[v] = x
 		go x.run(ctx, p)
 	}
 	x.users++
@@ -102,8 +110,8 @@ func (x *hub) leave() {
 }
 
 func (s *hubs) remove(x *hub) {
-	if s.all[x.id] == x {
-		delete(s.all, x.id)
+	if s.all[x.view] == x {
+		delete(s.all, x.view)
 	}
 }
 

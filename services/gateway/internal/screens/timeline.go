@@ -79,16 +79,16 @@ type indexes struct {
 	locks   keyed
 
 	mu  sync.Mutex
-	all map[process.ID]*index
-	use []process.ID // the most recently used last
+	all map[view]*index
+	use []view // the most recently used last
 }
 
 func newIndexes(r record.Records) *indexes {
-	return &indexes{records: r, locks: newKeyed(), all: make(map[process.ID]*index)}
+	return &indexes{records: r, locks: newKeyed(), all: make(map[view]*index)}
 }
 
 // of returns the index of a process, and removes the one not used for the longest time.
-func (x *indexes) of(id process.ID) *index {
+func (x *indexes) of(id view) *index {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	i := x.all[id]
@@ -96,7 +96,7 @@ func (x *indexes) of(id process.ID) *index {
 		i = &index{step: 1}
 		x.all[id] = i
 	}
-	x.use = append(slices.DeleteFunc(x.use, func(o process.ID) bool { return o == id }), id)
+	x.use = append(slices.DeleteFunc(x.use, func(o view) bool { return o == id }), id)
 	if len(x.use) > maxIndexes {
 		delete(x.all, x.use[0])
 		x.use = slices.Delete(x.use, 0, 1)
@@ -125,7 +125,7 @@ func (x *indexes) timeline(ctx context.Context, p core.Principal, id process.ID,
 		return timelineBody{}, busy(id)
 	}
 	defer unlock()
-	i := x.of(id)
+	i := x.of(view{id, p.Until})
 	if err := x.advance(ctx, p, id, i, tip.Last); err != nil {
 		if ctx.Err() != nil {
 			return timelineBody{}, busy(id)
