@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/conversation"
 	"github.com/millrace/millrace/events/directory"
+	"github.com/millrace/millrace/events/internal/observe"
 	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/keystore"
 	"github.com/millrace/millrace/events/ledger"
@@ -42,6 +43,7 @@ type Config struct {
 	MaxContexts   int64         // maximum bytes of files copied by builds, set when their store is created; less if the disk is too small; default 16 GiB
 	MaxStore      int64         // maximum bytes of templates and snapshots, set when their store is created; less if the disk is too small; default 64 GiB
 	MaxWorkspaces int64         // maximum bytes of files of workspaces, set when their store is created; less if the disk is too small; default 16 GiB
+	Observers     Observers     // of what happens on the connection; default none
 	MasterKey     seal.Source   // master key, outside of the store; nil: the secrets of the log cannot be used
 	Log           *slog.Logger
 }
@@ -61,6 +63,9 @@ const DefaultMaxWorkspaces = 16 << 30
 // DefaultMaxOutput is the default of Config.MaxOutput. Beyond it, the oldest output is
 // dropped.
 const DefaultMaxOutput = 64 << 30
+
+// Observers receive what happens on a connection, such as the time of appends.
+type Observers = observe.Observers
 
 // Ends are the ends of streams as far as one process knows them.
 type Ends = store.Ends
@@ -90,7 +95,7 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 	setDefaults(&cfg)
 	c, err := store.Open(ctx, store.Config{
 		URL: cfg.URL, InProcess: cfg.InProcess, Ends: cfg.Ends, Token: cfg.Token, Name: cfg.Name, Log: cfg.Log,
-		Replicas: cfg.Replicas, Shards: cfg.Shards, Retention: cfg.Retention, MaxOutput: cfg.MaxOutput,
+		Replicas: cfg.Replicas, Shards: cfg.Shards, Retention: cfg.Retention, MaxOutput: cfg.MaxOutput, Observers: cfg.Observers,
 	})
 	if err != nil {
 		return nil, err

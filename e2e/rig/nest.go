@@ -23,6 +23,7 @@ type Nest struct {
 	given    []string // addresses from freeAddr
 	last     func()   // called at the end, while all programs run
 	token    string   // token of the NATS servers; empty: no token
+	env      []string // of every program
 	closers  []func() error
 }
 
@@ -58,7 +59,7 @@ func (n *Nest) addOf(bin, name string, env []string, args ...string) (*Program, 
 		}
 		base = append(base, "MILLRACE_NATS_TOKEN="+n.token, "MILLRACE_MASTER_KEY="+key)
 	}
-	p := &Program{Name: name, bin: bin, args: args, env: append(base, env...), log: filepath.Join(n.Dir, name+".log")}
+	p := &Program{Name: name, bin: bin, args: args, env: slices.Concat(base, n.env, env), log: filepath.Join(n.Dir, name+".log")}
 	if err := p.start(); err != nil {
 		return nil, err
 	}

@@ -23,6 +23,7 @@ type Topology struct {
 	GatewayArgs []string // additional arguments of each gateway
 	HostArgs    []string // additional arguments of each hostd
 	Env         []string // additional environment of gateways and reapers
+	AllEnv      []string // additional environment of every program
 	Durability  string   // default "process": tests kill processes, not machines
 }
 
@@ -57,6 +58,7 @@ func NewSplit(t testing.TB, top Topology) *Split {
 	if err != nil {
 		t.Fatal(err)
 	}
+	nest.env = top.AllEnv
 	s := &Split{Nest: nest}
 	s.servers = top.NATS
 	s.closeAfter(t)

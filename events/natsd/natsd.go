@@ -243,3 +243,43 @@ func (s *Server) Failed() <-chan error { return s.fail }
 func (s *Server) Leads(stream string) bool {
 	return s.ns.Load().JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, stream)
 }
+
+// Stats are the current numbers of a server.
+type Stats struct {
+	Connections      int
+	SlowConsumers    uint64 // connections that were closed because they read too slowly, since the start
+	Bytes, MaxBytes  uint64 // stored in files, and how many may be
+	Memory           uint64 // bytes stored in memory
+	Streams, Leading int    // streams that the server has, and those that it leads
+	Problems         int    // findings of the server's own health check
+}
+
+// Stats returns the current numbers.
+func (s *Server) Stats() (Stats, error) {
+	ns := s.ns.Load()
+	js, err := ns.Jsz(&server.JSzOptions{Streams: true, Accounts: true})
+	if err != nil {
+		return Stats{}, err
+	}
+	out := Stats{
+		Connections: ns.NumClients(), SlowConsumers: uint64(max(ns.NumSlowConsumers(), 0)),
+		Bytes: js.Store, MaxBytes: uint64(max(js.Config.MaxStore, 0)), Memory: js.Memory, Streams: js.Streams,
+		Problems: len(problems(ns)),
+	}
+	for _, a := range js.AccountDetails {
+		for _, d := range a.Streams {
+			if d.Cluster == nil || d.Cluster.Leader == ns.Name() || d.Cluster.Leader == "" && s.cfg.Cluster == "" {
+				out.Leading++
+			}
+		}
+	}
+	return out, nil
+}
+
+// Healthy returns an error if the server cannot serve all of its streams.
+func (s *Server) Healthy() error {
+	if all := problems(s.ns.Load()); len(all) > 0 {
+		return fmt.Errorf("%d problems; the first: %s", len(all), all[0].text)
+	}
+	return nil
+}

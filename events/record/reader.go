@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/observe"
 	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
@@ -181,7 +182,11 @@ func (r *Reader) step(ctx context.Context) ([]process.Event, <-chan struct{}, er
 	case r.at.seq < t.base.seq:
 		base := t.base
 		t.mu.Unlock()
+		begin := time.Now()
 		got, err := r.fromStore(ctx, base)
+		if err == nil {
+			observe.Since(t.l.conn.To.Replay, begin)
+		}
 		return got, nil, err
 	case r.at.seq < t.last:
 		defer t.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/observe"
 	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
@@ -179,6 +180,7 @@ func (l *Records) fill(ctx context.Context, ref Ref, last process.Seq, m store.M
 
 // gap returns the event for a hole after event last, up to and including event to.
 func (l *Records) gap(id process.ID, last, to process.Seq) process.Event {
+	observe.Count(l.conn.To.Gap)
 	l.conn.Log().Error("no replica can fill a hole in a record", "process", id, "from", last+1, "to", to)
 	return process.Event{Seq: to, Time: time.Now(), Body: process.Gap{From: last + 1, To: to, Reason: "the store cannot read it"}}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/observe"
 	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
@@ -194,10 +195,17 @@ func (w *Writer) Append(ctx context.Context, events []process.Event) error {
 		}
 		n := w.encode(events)
 		all := Tail{Last: events[n-1].Seq, Exited: cmp.Or(exitIn(events[:n]), w.exited)}
+		begin := time.Now()
 		if err := w.store(ctx, all); err != nil {
+			if kind.Is(err, kind.Fenced) {
+				observe.Count(w.l.conn.To.Fenced)
+			}
 			return err
 		}
-		events = after(events, w.last)
+		observe.Since(w.l.conn.To.Append, begin)
+		rest := after(events, w.last)
+		w.l.count(events[:len(events)-len(rest)])
+		events = rest
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/internal/cli/command"
 	"github.com/millrace/millrace/internal/hosttune"
+	"github.com/millrace/millrace/internal/ops"
 	"github.com/millrace/millrace/services/hostd"
 )
 
@@ -148,7 +149,7 @@ func (o *outputLimits) flags(f *pflag.FlagSet) {
 }
 
 // run serves as a host until ctx ends.
-func (h *host) run(ctx context.Context, log *events.Log, logger *slog.Logger, name, dir, version string) error {
+func (h *host) run(ctx context.Context, role *ops.Role, log *events.Log, logger *slog.Logger, name, dir, version string) error {
 	egress, allow, err := h.egressSettings()
 	if err != nil {
 		return err
@@ -163,7 +164,7 @@ func (h *host) run(ctx context.Context, log *events.Log, logger *slog.Logger, na
 	}
 	return hostd.Serve(ctx, hostd.Config{
 		Shim: shim, TemplateCache: h.cache, CopyAhead: h.copyAhead,
-		Log: log, View: h.view, Name: name, DataDir: dir, Drivers: h.drivers, Capacity: h.capacity, Warm: h.warm, DestroyOnExit: h.destroy, Version: version, Slog: logger,
+		Ops: role, Log: log, View: h.view, Name: name, DataDir: dir, Drivers: h.drivers, Capacity: h.capacity, Warm: h.warm, DestroyOnExit: h.destroy, Version: version, Slog: logger,
 		Quota: h.output.quota, SandboxQuota: h.output.sandboxQuota, Rate: h.output.rate, SandboxRate: h.output.sandboxRate, Spool: h.output.spool,
 		Egress: egress, EgressAllow: allow, EgressDNS: h.dns, Network: network, VethRange: addrs, GuestKernel: h.kernel, TCG: h.tcg, JailPool: h.jailPool, JailTools: h.jailTools,
 	})
@@ -186,7 +187,7 @@ func hostdCommand(cfg *command.Config) *cobra.Command {
 			return errors.New("--data is required")
 		}
 		return h.check()
-	}, func(ctx context.Context, log *events.Log, logger *slog.Logger) error {
+	}, func(ctx context.Context, role *ops.Role, log *events.Log, logger *slog.Logger) error {
 		if name == "" {
 			name = hostName()
 		}
@@ -197,7 +198,7 @@ func hostdCommand(cfg *command.Config) *cobra.Command {
 		defer unlock()
 		h.tuneHost(func(change hosttune.Change) { logger.Info("host setting changed", "setting", change.String()) })
 		h.destroy = interrupted(ctx)
-		return h.run(ctx, log, logger, name, dir, cfg.Version)
+		return h.run(ctx, role, log, logger, name, dir, cfg.Version)
 	}))
 }
 

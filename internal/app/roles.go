@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/events/natsd"
 	"github.com/millrace/millrace/internal/cli"
 	"github.com/millrace/millrace/internal/cli/command"
+	"github.com/millrace/millrace/internal/ops"
 	"github.com/millrace/millrace/services/gateway"
 	"github.com/millrace/millrace/services/reaper"
 	"github.com/millrace/millrace/services/scheduler"
@@ -49,7 +50,7 @@ func newRoot(cfg command.Config) *cobra.Command {
 
 // connected returns a function that checks the settings, connects to the log and runs a
 // service.
-func connected(cfg *command.Config, c *common, s *streams, name string, check func() error, run func(context.Context, *events.Log, *slog.Logger) error) func(context.Context) error {
+func connected(cfg *command.Config, c *common, s *streams, name string, check func() error, run func(context.Context, *ops.Role, *events.Log, *slog.Logger) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		logger, err := c.logger(cfg)
 		if err != nil {
@@ -59,13 +60,19 @@ func connected(cfg *command.Config, c *common, s *streams, name string, check fu
 			return err
 		}
 		logger = logger.With("role", name)
-		log, err := s.open(ctx, name, logger)
+		role := ops.New(name, cfg.Version, name)
+		stop, err := c.operation.serve(ctx, role, logger)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		log, err := s.open(ctx, name, role, logger)
 		if err != nil {
 			return err
 		}
 		defer log.Close()
 		defer s.keys.announce(ctx, log, name)()
-		return run(ctx, log, logger)
+		return run(ctx, role, log, logger)
 	}
 }
 
@@ -110,8 +117,8 @@ func gatewayCommand(cfg *command.Config) *cobra.Command {
 			return err
 		}
 		return checkGateway(&g)
-	}, func(ctx context.Context, log *events.Log, logger *slog.Logger) error {
-		g.Log, g.Slog, g.Version = log, logger, cfg.Version
+	}, func(ctx context.Context, role *ops.Role, log *events.Log, logger *slog.Logger) error {
+		g.Log, g.Slog, g.Version, g.Ops = log, logger, cfg.Version, role
 		return gateway.Run(ctx, g)
 	}))
 }
@@ -146,9 +153,9 @@ func schedulerCommand(cfg *command.Config) *cobra.Command {
 		c.flags(f, "info")
 		s.flags(f, true)
 		schedulerFlags(f, &sched)
-	}, connected(cfg, &c, &s, "scheduler", func() error { return checkScheduler(&sched) }, func(ctx context.Context, log *events.Log, logger *slog.Logger) error {
+	}, connected(cfg, &c, &s, "scheduler", func() error { return checkScheduler(&sched) }, func(ctx context.Context, role *ops.Role, log *events.Log, logger *slog.Logger) error {
 		logger.Info("scheduler started")
-		sched.Log, sched.Slog = log, logger
+		sched.Log, sched.Slog, sched.Ops = log, logger, role
 		return scheduler.Run(ctx, sched)
 	}))
 }
@@ -181,9 +188,9 @@ func reaperCommand(cfg *command.Config) *cobra.Command {
 			return err
 		}
 		return checkGrace(grace)
-	}, func(ctx context.Context, log *events.Log, logger *slog.Logger) error {
+	}, func(ctx context.Context, role *ops.Role, log *events.Log, logger *slog.Logger) error {
 		logger.Info("reaper started")
-		return reaper.Run(ctx, reaper.Config{Log: log, Slog: logger, KeyGrace: grace, Service: serviceName("reaper"), Webhooks: to, Outbound: reaper.Outbound(backends)})
+		return reaper.Run(ctx, reaper.Config{Log: log, Ops: role, Slog: logger, KeyGrace: grace, Service: serviceName("reaper"), Webhooks: to, Outbound: reaper.Outbound(backends)})
 	}))
 }
 
@@ -245,8 +252,14 @@ func natsCommand(cfg *command.Config) *cobra.Command {
 		}
 		defer unlock()
 		n.Slog = logger
+		r := ops.New("nats", cfg.Version, "nats")
+		stop, err := c.operation.serve(ctx, r, logger)
+		if err != nil {
+			return err
+		}
+		defer stop()
 		limitMemory(ctx, cfg.Getenv)
-		return runNATS(ctx, &n, logger)
+		return runNATS(ctx, &n, r, logger)
 	})
 	command.Long = fmt.Sprintf(`Run a NATS server with JetStream, alone or in a cluster.
 
@@ -257,12 +270,14 @@ copy from them.`, natsd.StopTimeout)
 	return command
 }
 
-func runNATS(ctx context.Context, n *natsd.Config, logger *slog.Logger) error {
+func runNATS(ctx context.Context, n *natsd.Config, r *ops.Role, logger *slog.Logger) error {
 	srv, err := natsd.StartContext(ctx, *n)
 	if err != nil {
 		return err
 	}
 	logger.Info("nats started", "url", srv.URL())
+	r.MustRegister(serverMetrics{srv})
+	r.Ready("nats", func(context.Context) error { return srv.Healthy() })
 	select {
 	case err := <-srv.Failed():
 		return err

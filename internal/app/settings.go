@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/internal/cli/command"
+	"github.com/millrace/millrace/internal/ops"
 )
 
 // fromEnv sets each flag that is not on the command line from MILLRACE_<NAME> if that is
@@ -37,11 +38,13 @@ func fromEnv(flags *pflag.FlagSet, getenv func(string) string) error {
 // common holds the settings of every service.
 type common struct {
 	logLevel, logFormat string
+	operation           operation
 }
 
 func (c *common) flags(f *pflag.FlagSet, level string) {
 	f.StringVar(&c.logLevel, "log-level", level, "minimum log level: debug, info, warn or error")
 	f.StringVar(&c.logFormat, "log-format", "text", "log format on standard error: text or json")
+	c.operation.flags(f)
 }
 
 // logger returns the program's logger. Libraries write what remote peers send, in any
@@ -95,14 +98,14 @@ func (s *streams) flags(f *pflag.FlagSet, remote bool) {
 	f.Int64Var(&s.maxStore, "max-store", events.DefaultMaxStore, "maximum size in bytes of the template and snapshot store, when it is created; less on a small disk; uploads beyond it are rejected")
 }
 
-func (s *streams) config(role string, log *slog.Logger) events.Config {
-	return events.Config{URL: s.url, Token: s.token, Name: "millrace-" + role, Replicas: s.replicas, Shards: s.shards, Retention: s.retention, MaxOutput: s.maxOutput, MaxContexts: s.maxContexts, MaxStore: s.maxStore, MaxWorkspaces: s.maxFiles, MasterKey: s.keys.source, Log: log}
+func (s *streams) config(role string, r *ops.Role, log *slog.Logger) events.Config {
+	return events.Config{Observers: r.Observers(), URL: s.url, Token: s.token, Name: "millrace-" + role, Replicas: s.replicas, Shards: s.shards, Retention: s.retention, MaxOutput: s.maxOutput, MaxContexts: s.maxContexts, MaxStore: s.maxStore, MaxWorkspaces: s.maxFiles, MasterKey: s.keys.source, Log: log}
 }
 
 // open connects to the log. It waits for NATS until ctx ends.
-func (s *streams) open(ctx context.Context, role string, log *slog.Logger) (*events.Log, error) {
+func (s *streams) open(ctx context.Context, role string, r *ops.Role, log *slog.Logger) (*events.Log, error) {
 	log.Info("waiting for NATS", "url", s.url)
-	l, err := events.Open(ctx, s.config(role, log))
+	l, err := events.Open(ctx, s.config(role, r, log))
 	if err != nil && ctx.Err() != nil {
 		return nil, ctx.Err()
 	}

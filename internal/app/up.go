@@ -22,6 +22,7 @@ import (
 	"github.com/millrace/millrace/events/natsd"
 	"github.com/millrace/millrace/internal/cli/command"
 	"github.com/millrace/millrace/internal/hosttune"
+	"github.com/millrace/millrace/internal/ops"
 	"github.com/millrace/millrace/services/gateway"
 	"github.com/millrace/millrace/services/hostd"
 	"github.com/millrace/millrace/services/reaper"
@@ -47,6 +48,7 @@ type up struct {
 	listenNATS string        // address of the NATS server, for backups; empty: none
 	grace      time.Duration // of replaced data keys
 	log        *slog.Logger
+	ops        *ops.Role              // of all services
 	ends       *events.Ends           // shared by both connections: the server has no others
 	ready      func(url string) error // runs once all services are ready; nil: prints the banner
 }
@@ -126,12 +128,20 @@ func (u *up) run(ctx context.Context) error {
 		return fmt.Errorf("listen: %w", err)
 	}
 	defer u.gateway.Listener.Close()
+	u.ops = ops.New("up", u.cfg.Version, "nats", "hostd", "scheduler", "reaper", "gateway")
+	stop, err := u.common.operation.serve(ctx, u.ops, u.log)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	u.gateway.Public.Domain = cmp.Or(u.gateway.Public.Domain, localDomain(u.gateway.Listener.Addr()))
 	srv, err := natsd.StartContext(ctx, natsd.Config{Dir: filepath.Join(u.data, "nats"), Listen: u.listenNATS, Token: u.streams.token, SyncAlways: always, Slog: u.log.With("role", "nats")})
 	if err != nil {
 		return err
 	}
 	defer srv.Stop()
+	u.ops.MustRegister(serverMetrics{srv})
+	u.ops.Ready("nats", func(context.Context) error { return srv.Healthy() })
 	front, err := u.connect(ctx, srv, "gateway")
 	if err != nil {
 		return err
@@ -187,7 +197,7 @@ func (u *up) prepare() (err error) {
 // connect opens a separate connection for the host or the gateway: most bytes are output
 // that one writes and the other reads.
 func (u *up) connect(ctx context.Context, srv *natsd.Server, role string) (*events.Log, error) {
-	cfg := u.streams.config(role, u.log.With("role", role))
+	cfg := u.streams.config(role, u.ops, u.log.With("role", role))
 	cfg.InProcess, cfg.Ends = srv, u.ends
 	return events.Open(ctx, cfg)
 }
@@ -217,14 +227,14 @@ func (u *up) serve(ctx context.Context, begun time.Time, failed <-chan error, fr
 		}
 	})
 	g.Go(func() error {
-		return named("hostd", u.host.run(behind, back, u.log.With("role", "hostd"), upHost, filepath.Join(u.data, "hostd"), u.cfg.Version))
+		return named("hostd", u.host.run(behind, u.ops, back, u.log.With("role", "hostd"), upHost, filepath.Join(u.data, "hostd"), u.cfg.Version))
 	})
 	g.Go(func() error {
-		u.scheduler.Log, u.scheduler.View, u.scheduler.Slog = front, view, u.log.With("role", "scheduler")
+		u.scheduler.Log, u.scheduler.View, u.scheduler.Slog, u.scheduler.Ops = front, view, u.log.With("role", "scheduler"), u.ops
 		return named("scheduler", scheduler.Run(behind, u.scheduler))
 	})
 	g.Go(func() error {
-		return named("reaper", reaper.Run(behind, reaper.Config{Log: front, View: view, Slog: u.log.With("role", "reaper"), KeyGrace: u.grace, Service: serviceName("reaper"), Webhooks: u.deliver, Outbound: reaper.Outbound(u.gateway.Outbound)}))
+		return named("reaper", reaper.Run(behind, reaper.Config{Log: front, Ops: u.ops, View: view, Slog: u.log.With("role", "reaper"), KeyGrace: u.grace, Service: serviceName("reaper"), Webhooks: u.deliver, Outbound: reaper.Outbound(u.gateway.Outbound)}))
 	})
 	// A service that fails stops the gateway, which drains first.
 	ctx, cancel := context.WithCancel(ctx)
@@ -233,7 +243,7 @@ func (u *up) serve(ctx context.Context, begun time.Time, failed <-chan error, fr
 
 	address := filepath.Join(u.data, command.AddressFile)
 	defer os.Remove(address)
-	u.gateway.Log, u.gateway.View, u.gateway.Slog, u.gateway.Version = front, view, u.log.With("role", "gateway"), u.cfg.Version
+	u.gateway.Log, u.gateway.View, u.gateway.Slog, u.gateway.Version, u.gateway.Ops = front, view, u.log.With("role", "gateway"), u.cfg.Version, u.ops
 	hosted := make(chan struct{})
 	u.gateway.ReadyAfter = hosted
 	u.gateway.Ready = func(addr net.Addr) {

@@ -73,7 +73,7 @@ var testsMay = []string{vocabulary, group, protobuf, sys, ulid, gw + "surfacetes
 // outside of hostd.
 var rules = []rule{
 	{path: "", may: []string{"internal/app"}},
-	{path: "internal/app", may: []string{vocabulary, "services/gateway", "services/scheduler", "services/reaper", "services/hostd", "internal/cli", cl + "client", cl + "command", cl + "output", "internal/execserver", "internal/hosttune", "internal/masterkey", cobra, pflag, sys, group}},
+	{path: "internal/app", may: []string{vocabulary, "services/gateway", "services/scheduler", "services/reaper", "services/hostd", "internal/cli", cl + "client", cl + "command", cl + "output", "internal/execserver", "internal/hosttune", "internal/masterkey", "internal/ops", metrics, cobra, pflag, sys, group}},
 
 	{path: "schema", may: []string{protobuf}},
 
@@ -93,11 +93,12 @@ var rules = []rule{
 	{path: "events/file", may: []string{"events/field", "events/kind", "events/process", protobuf}},
 	{path: "events/fleet", may: []string{"events/kind"}},
 	{path: "events/template", may: []string{"events/kind", "events/seal"}},
-	{path: "events", may: []string{"events/attachment", "events/blob", "events/bundlestore", "events/catalog", "events/command", "events/conversation", "events/directory", "events/internal/store", "events/keystore", "events/ledger", "events/meter", "events/persistence", "events/record", "events/reseal", "events/seal", "events/share", "events/tally", "events/trail", "events/tunnel", "events/workspace"}, tests: []string{nats}},
-	{path: "events/record", may: []string{"events/internal/codec", "events/internal/store", "events/internal/streams", "events/kind", "events/process"}, tests: []string{nats}},
+	{path: "events", may: []string{"events/attachment", "events/blob", "events/bundlestore", "events/catalog", "events/command", "events/conversation", "events/directory", "events/internal/observe", "events/internal/store", "events/keystore", "events/ledger", "events/meter", "events/persistence", "events/record", "events/reseal", "events/seal", "events/share", "events/tally", "events/trail", "events/tunnel", "events/workspace"}, tests: []string{nats}},
+	{path: "events/record", may: []string{"events/internal/observe", "events/internal/codec", "events/internal/store", "events/internal/streams", "events/kind", "events/process"}, tests: []string{nats}},
 	{path: "events/catalog", may: []string{"events/blob", "events/build", "events/fleet", "events/identity", "events/internal/codec", "events/internal/fold", "events/internal/proctable", "events/internal/store", "events/internal/streams", "events/kind", "events/process", "events/record", "events/sandbox", "events/seal", "events/template", "events/webhook", "schema/...", protobuf, group}, tests: []string{nats, "events/internal/finished"}},
 	{path: "events/internal/streams"},
-	{path: "events/internal/store", may: []string{"events/fleet", "events/internal/restoring", "events/internal/streams", "events/kind", "internal/waiting", nats, ulid}},
+	{path: "events/internal/observe"},
+	{path: "events/internal/store", may: []string{"events/internal/observe", "events/fleet", "events/internal/restoring", "events/internal/streams", "events/kind", "internal/waiting", nats, ulid}},
 	{path: "events/internal/restoring", may: []string{"events/kind", nats}},
 	{path: "events/internal/fold", may: []string{"events/internal/store", "events/internal/streams", "events/kind", "internal/waiting", protobuf}, tests: []string{"events/natsd"}},
 	{path: "events/internal/finished", may: []string{"events/process", "events/sandbox", btree, compress, ulid}},
@@ -128,14 +129,15 @@ var rules = []rule{
 	{path: "events/backup", may: []string{"events/internal/codec", "events/internal/restoring", "events/internal/streams", "events/kind", nats, "github.com/nats-io/nats-server/v2/server/archive", compress, protobuf, tink, sys, ulid}, tests: []string{"events/natsd", server}},
 	{path: "events/eventstest", may: []string{vocabulary, nats}},
 
-	{path: "services/scheduler", may: []string{vocabulary, "internal/waiting", group}},
-	{path: "services/reaper", may: []string{vocabulary, "internal/outbound", group}},
+	{path: "internal/ops", may: []string{vocabulary, metrics}, std: []string{"net/http"}},
+	{path: "services/scheduler", may: []string{vocabulary, "internal/ops", "internal/waiting", group}},
+	{path: "services/reaper", may: []string{vocabulary, "internal/ops", "internal/outbound", group}},
 	{path: "services/reaper/internal/persist", may: []string{vocabulary, "internal/waiting", "internal/outbound"}, std: []string{"net/http"}},
 	{path: "services/reaper/internal/tokens", may: []string{vocabulary}},
 	{path: "services/reaper/internal/rekey", may: []string{vocabulary}},
 	{path: "services/reaper/internal/deliver", may: []string{vocabulary, "internal/waiting", "internal/outbound"}, std: []string{"net/http"}},
 
-	{path: "services/gateway", may: []string{vocabulary, "internal/outbound", gw + "...", fiber, fasthttp, ulid, group}, std: []string{"net/http"}, tests: []string{wsframes, gosmtp, bcrypt}},
+	{path: "services/gateway", may: []string{vocabulary, "internal/ops", "internal/outbound", gw + "...", fiber, fasthttp, ulid, group}, std: []string{"net/http"}, tests: []string{wsframes, gosmtp, bcrypt}},
 	{path: gw + "recovery", may: []string{vocabulary}},
 	{path: gw + "latency", may: []string{vocabulary}},
 	{path: gw + "core", may: []string{vocabulary, gw + "latency"}},
@@ -189,7 +191,7 @@ var rules = []rule{
 	{path: gw + "screens", may: []string{vocabulary, gw + "auth", gw + "core", gw + "record", gw + "recovery", gw + "screen", gw + "stream", gw + "textenc", compress, fiber}, tests: []string{gw + "record/recordtest"}},
 	{path: gw + "textenc", may: []string{vocabulary}},
 	{path: gw + "httperr", may: []string{vocabulary, fiber, fasthttp}, std: []string{"net/http"}},
-	{path: gw + "metrics", may: []string{vocabulary, gw + "webhooks", gw + "latency", fiber, metrics, expfmt}},
+	{path: gw + "metrics", may: []string{vocabulary, "internal/ops", gw + "auth", gw + "webhooks", gw + "latency", fiber, metrics, expfmt}},
 	// What determines the treatment of a request depends on the request alone.
 	{path: gw + "family", may: []string{"events/sandbox", gw + "httperr"}},
 	{path: gw + "route", may: []string{vocabulary, gw + "family", gw + "httperr", fiber}},
@@ -237,7 +239,7 @@ var rules = []rule{
 		vocabulary, "schema/...", gw + "...", fiber, fasthttp, compress, protobuf, ulid,
 	}, std: []string{"net/http"}},
 
-	{path: "services/hostd", may: []string{vocabulary, hd + "...", "internal/ownaddr", "internal/waiting", sys, group, ulid}, std: []string{"os/exec"}},
+	{path: "services/hostd", may: []string{vocabulary, hd + "...", "internal/ops", "internal/ownaddr", "internal/waiting", sys, group, ulid}, std: []string{"os/exec"}},
 	{path: "services/hostd/internal", may: []string{vocabulary, "internal/waiting", hd + "...", protobuf, "schema/...", pty, sys, group}, std: []string{"os/exec"}},
 	// Parts of a host: none imports the packages that are above it here.
 	{path: hd + "sandboxes", may: []string{
@@ -250,6 +252,7 @@ var rules = []rule{
 	{path: hd + "instances", may: []string{"events/kind", "events/sandbox", group, hd + "disk", hd + "driver", hd + "drivers", hd + "helperbin", hd + "journal", hd + "templates"}},
 	{path: hd + "lease", may: []string{vocabulary, "internal/waiting", hd + "disk", hd + "drivers", hd + "journal", hd + "machine"}},
 	{path: hd + "prefetch", may: []string{vocabulary, "internal/waiting", hd + "disk", hd + "snapshots", hd + "templates"}},
+	{path: hd + "hostmetrics", may: []string{"internal/cpustat", hd + "disk", hd + "machine", hd + "warmpool", metrics}},
 	{path: hd + "ports", may: []string{vocabulary, hd + "wire"}},
 	{path: hd + "audit", may: []string{vocabulary, "internal/waiting"}},
 	{path: hd + "commands", may: []string{vocabulary, hd + "cursor"}},

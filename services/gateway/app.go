@@ -128,7 +128,7 @@ func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Laten
 		ports:   port.New(ops.Lifecycle, streams),
 		metrics: metrics.New(metrics.Config{
 			Commands: ops.Procs, Log: ops.Core.Log, Hosts: ops.Hosts, Sandboxes: ops.Lifecycle, Webhooks: ops.Webhooks,
-			Streams: streams, WebSockets: sockets, Version: cfg.Version, Latencies: latencies,
+			Streams: streams, WebSockets: sockets, Role: cfg.Ops, Latencies: latencies,
 		}),
 		issuer: identity.New(ops.Accounts, cfg.Public.Issuer),
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/seal"
+	"github.com/millrace/millrace/internal/ops"
 	"github.com/millrace/millrace/services/gateway/internal/admin"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/limits"
@@ -82,6 +83,7 @@ type Config struct {
 	// ended; default 10 s.
 	DrainTimeout time.Duration
 
+	Ops        *ops.Role           // receives the gateway's metrics, and whether it is ready; default: its own
 	Ready      func(addr net.Addr) // called once the gateway serves; may be nil
 	ReadyAfter <-chan struct{}     // /readyz fails until it is closed; nil: it succeeds at once
 	Slog       *slog.Logger
@@ -111,6 +113,9 @@ func setDefaults(cfg *Config) {
 	cfg.Listen = cmp.Or(cfg.Listen, defaultListen)
 	cfg.MaxBody = cmp.Or(max(cfg.MaxBody, 0), defaultMaxBody)
 	cfg.DrainTimeout = cmp.Or(max(cfg.DrainTimeout, 0), defaultDrain)
+	if cfg.Ops == nil {
+		cfg.Ops = ops.New("gateway", cfg.Version)
+	}
 	cfg.Slog = cmp.Or(cfg.Slog, slog.New(slog.DiscardHandler))
 }
 
@@ -299,6 +304,7 @@ func (s *server) run(ctx context.Context, ln net.Listener) error {
 		ln.Close()
 		return nil
 	})
+	s.cfg.Ops.Ready("gateway", s.admin.Ready)
 	if s.cfg.Ready != nil {
 		s.cfg.Ready(ln.Addr())
 	}

@@ -12,7 +12,9 @@ import (
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/internal/ops"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/hostmetrics"
 	"github.com/millrace/millrace/services/hostd/internal/machine"
 )
 
@@ -26,6 +28,7 @@ type Config struct {
 	Shim     []string      // program and arguments of the shim, or ShimSelf; default: millrace-shim beside this program or built from its source, until then this program
 	Version  string        // version in the lease
 	Slog     *slog.Logger  // default: discard
+	Ops      *ops.Role     // receives the host's metrics, and whether it is ready; default: its own
 	LeaseTTL time.Duration // default fleet.DefaultTTL
 
 	// SampleEvery is the interval in which the usage of a sandbox is recorded; default 5 s. The
@@ -82,9 +85,10 @@ type Config struct {
 	// as a kill would.
 	Fault func(point string) error
 
-	instance   string          // id of the run, in its lease; default: random
-	drivers    []driver.Driver // instead of Drivers, in tests
-	meterEvery time.Duration   // other than network.DefaultMeterEvery, in tests
+	metrics    *hostmetrics.Metrics // of all runs; set by Serve
+	instance   string               // id of the run, in its lease; default: random
+	drivers    []driver.Driver      // instead of Drivers, in tests
+	meterEvery time.Duration        // other than network.DefaultMeterEvery, in tests
 }
 
 // Points are the names that Config.Fault is called with, in the order in which a sandbox and a
@@ -114,6 +118,9 @@ func setDefaults(cfg *Config) error {
 	if _, err := fleet.ParseName(cfg.Name); err != nil {
 		return err
 	}
+	if cfg.metrics == nil {
+		cfg.metrics = newMetrics(cfg)
+	}
 	cfg.Slog = cmp.Or(cfg.Slog, slog.New(slog.DiscardHandler))
 	cfg.LeaseTTL = cmp.Or(cfg.LeaseTTL, fleet.DefaultTTL)
 	cfg.Capacity = cmp.Or(cfg.Capacity, DefaultCapacity())
@@ -127,6 +134,14 @@ func setDefaults(cfg *Config) error {
 	cfg.DataDir = dir
 	cfg.instance = cmp.Or(cfg.instance, rand.Text())
 	return nil
+}
+
+// newMetrics registers the metrics of a host, and sets the default of Config.Ops.
+func newMetrics(cfg *Config) *hostmetrics.Metrics {
+	if cfg.Ops == nil {
+		cfg.Ops = ops.New("hostd", cfg.Version)
+	}
+	return hostmetrics.New(cfg.Ops)
 }
 
 // scratch returns the directory in which drivers probe; empty without a data directory.

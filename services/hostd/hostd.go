@@ -20,6 +20,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/cpushare"
 	"github.com/millrace/millrace/services/hostd/internal/disk"
 	"github.com/millrace/millrace/services/hostd/internal/drivers"
+	"github.com/millrace/millrace/services/hostd/internal/hostmetrics"
 	"github.com/millrace/millrace/services/hostd/internal/instances"
 	"github.com/millrace/millrace/services/hostd/internal/journal"
 	"github.com/millrace/millrace/services/hostd/internal/lease"
@@ -137,6 +138,7 @@ func (h *host) assemble() {
 	h.leases = h.newLeases()
 	h.instances = h.newInstances()
 	h.warm = h.newWarm()
+	h.cfg.metrics.Use(hostmetrics.Source{Path: h.cfg.DataDir, Capacity: h.cfg.Capacity, Warm: max(h.cfg.Warm, 0), Counts: h.sandboxes.Counts, Pool: h.warm.Stats})
 }
 
 // useView makes the parts of the host that need its view and its epoch. rev is the last command
@@ -175,6 +177,7 @@ func (h *host) serve(clean context.Context) error {
 		return cmp.Or(g.Wait(), err)
 	}
 	count, _ := h.sandboxes.Counts()
+	h.cfg.Ops.Ready("hostd", h.log.Healthy)
 	h.slog.Info("host started", "host", h.cfg.Name, "epoch", h.epoch, "sandboxes", count)
 
 	g.Go(func() error { return h.sandboxes.Run(work) })

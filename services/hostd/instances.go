@@ -39,7 +39,8 @@ func (h *host) newWarm() *warmpool.Pool {
 		Record: func(id sandbox.ID, driver string, tree *templates.Tree) error {
 			return h.journal.SetSandbox(id, journal.Created{Driver: driver, Trees: journal.TreesOf(tree)})
 		},
-		Forget: h.journal.Forget,
+		Forget:   h.journal.Forget,
+		Acquired: h.cfg.metrics.Acquired,
 	})
 }
 
@@ -47,6 +48,6 @@ func (h *host) newWarm() *warmpool.Pool {
 func (h *host) newDisk() *disk.Guard {
 	return disk.New(disk.Config{
 		Volume: func(id sandbox.VolumeID) string { return volumes.Path(h.volumeDir(), id) },
-		Path:   h.cfg.DataDir, Users: h.sandboxes.DiskUsers, Shed: h.cache.Shed, Go: h.wg.Go, Log: h.slog,
+		Path:   h.cfg.DataDir, Users: h.sandboxes.DiskUsers, Shed: h.cache.Shed, Go: h.wg.Go, Evicted: h.cfg.metrics.Evicted.Inc, Log: h.slog,
 	})
 }

@@ -15,12 +15,14 @@ import (
 // While another host of the same name renews the lease, Serve waits: two hosts
 // that fence each other in turn would end each other's sandboxes.
 func Serve(ctx context.Context, cfg Config) error {
+	cfg.metrics = newMetrics(&cfg)
 	for {
 		cfg.instance = rand.Text()
 		err := Run(ctx, cfg)
 		if !kind.Is(err, kind.Fenced) || ctx.Err() != nil {
 			return err
 		}
+		cfg.metrics.Fenced.Inc()
 		if err := lease.Await(ctx, cfg.Log, cfg.Name, cfg.instance, err, cfg.Slog); err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/internal/ops"
 	"github.com/millrace/millrace/services/reaper/internal/deliver"
 	"github.com/millrace/millrace/services/reaper/internal/rekey"
 )
@@ -24,6 +25,7 @@ type Config struct {
 	Log  *events.Log   // required
 	View *catalog.View // of Log, folded at least until Run returns; default: its own view
 	Slog *slog.Logger
+	Ops  *ops.Role // reports whether the reaper is ready; nil: nothing is reported
 	// Tick is the maximum interval between two checks of leases and deadlines; default one
 	// second.
 	Tick time.Duration
@@ -90,6 +92,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	r := &reaper{cfg: cfg, view: view, settled: make(map[string]uint64)}
+	cfg.Ops.Ready("reaper", cfg.Log.Healthy)
 	r.contact.MaxGap = 5 * cfg.Tick / 2
 	defer r.work.Wait()
 	r.work.Go(func() { r.sweep(ctx) })

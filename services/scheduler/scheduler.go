@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
+	"github.com/millrace/millrace/internal/ops"
 	"github.com/millrace/millrace/internal/waiting"
 )
 
@@ -22,6 +23,7 @@ type Config struct {
 	Log  *events.Log   // required
 	View *catalog.View // of Log, folded at least until Run returns; default: its own view
 	Slog *slog.Logger
+	Ops  *ops.Role // reports whether the scheduler is ready; nil: nothing is reported
 	// Tick is the interval of checks of the leases; default one second. Requests are
 	// handled immediately.
 	Tick time.Duration
@@ -62,6 +64,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return ignoreEnd(ctx, err)
 	}
 	s := &scheduler{cfg: cfg, view: view}
+	cfg.Ops.Ready("scheduler", cfg.Log.Healthy)
 	s.contact.MaxGap = 5 * cfg.Tick / 2
 	return ignoreEnd(ctx, s.loop(ctx))
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/millrace/millrace/events/internal/observe"
 	"github.com/millrace/millrace/events/kind"
 )
 
@@ -121,6 +122,15 @@ const maxDigits = 19 // of a number that fits into 64 bits
 // It returns Conflict if another writer was first, Invalid if data exceeds the message size
 // limit.
 func (l *Conn) Put(ctx context.Context, stream, subject string, rev uint64, data []byte) (uint64, error) {
+	begin := time.Now()
+	seq, err := l.put(ctx, stream, subject, rev, data)
+	if err == nil {
+		observe.Since(l.To.Append, begin)
+	}
+	return seq, err
+}
+
+func (l *Conn) put(ctx context.Context, stream, subject string, rev uint64, data []byte) (uint64, error) {
 	for try := 0; ; {
 		once, cancel := l.boundAppend(ctx, subject)
 		got, err := l.Publish(once, subject, rev, data)

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/oklog/ulid/v2"
 
+	"github.com/millrace/millrace/events/internal/observe"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 )
@@ -28,6 +29,7 @@ type Config struct {
 	Retention time.Duration // retention of output and the catalog
 	Ends      *Ends         // shared by all connections of a process that is the only one connected to the servers; nil: others may be
 	MaxOutput int64         // maximum bytes of output, set when its streams are created; less if the disk is too small
+	Observers observe.Observers
 	Log       *slog.Logger
 }
 
@@ -42,6 +44,7 @@ type Conn struct {
 	*session
 	Monitor *Monitor
 	Ends    *Ends // nil: other processes may be connected
+	To      observe.Observers
 
 	id      string // of this connection; a token in its reply subjects
 	shards  int
@@ -57,7 +60,7 @@ type Conn struct {
 func Open(ctx context.Context, cfg Config) (*Conn, error) {
 	cfg.URL = cmp.Or(cfg.URL, nats.DefaultURL)
 	s := newSession(cfg.Log)
-	c := &Conn{session: s, Monitor: &Monitor{session: s}, Ends: cfg.Ends, id: strings.ToLower(ulid.Make().String())}
+	c := &Conn{session: s, Monitor: &Monitor{session: s}, Ends: cfg.Ends, To: cfg.Observers, id: strings.ToLower(ulid.Make().String())}
 	if err := s.connect(&cfg); err != nil {
 		return nil, err
 	}

@@ -30,12 +30,14 @@ const (
 	repeatAlarm = time.Minute
 )
 
-// StreamHealth reports whether a stream can be written.
+// StreamHealth reports whether a stream can be written, how full it is, and how its replicas are.
 type StreamHealth struct {
-	Stream  string    // name; empty: problems of the servers as a whole
-	Blocked string    // why nothing can be stored; empty: writable
-	Since   time.Time // when Blocked was first seen
-	Damaged []string  // servers that cannot store it while others can, each as "server: reason"
+	Stream  string        // name; empty: problems of the servers as a whole
+	Blocked string        // why nothing can be stored; empty: writable
+	Since   time.Time     // when Blocked was first seen
+	Damaged []string      // servers that cannot store it while others can, each as "server: reason"
+	Led     bool          // a leader answered the last check
+	Usage   streams.Usage // as of the last answer of a leader
 }
 
 // Monitor detects streams that cannot be written.
@@ -148,6 +150,7 @@ func (m *Monitor) reported(msg *nats.Msg) {
 type leader struct {
 	name     string // of the server; empty: the server is alone
 	answered bool
+	usage    streams.Usage
 }
 
 // checkStreams queries every leader and updates the health of all streams.
@@ -168,19 +171,8 @@ func (m *Monitor) leaderOf(ctx context.Context, stream string) leader {
 	if err != nil {
 		return leader{}
 	}
-	var info struct {
-		Error   *apiError `json:"error"`
-		Cluster *struct {
-			Leader string `json:"leader"`
-		} `json:"cluster"`
-	}
-	if err := json.Unmarshal(msg.Data, &info); err != nil || info.Error != nil {
-		return leader{}
-	}
-	if info.Cluster == nil {
-		return leader{answered: true}
-	}
-	return leader{name: info.Cluster.Leader, answered: true}
+	name, usage, err := streams.ParseInfo(msg.Data)
+	return leader{name: name, answered: err == nil, usage: usage}
 }
 
 // judge computes the health of each stream and logs changes.
@@ -201,16 +193,29 @@ func (m *Monitor) judge(log *slog.Logger, names []string, leaders []leader, now 
 		m.judgeCopies(&h, led, now)
 		m.judgeLeader(&h, led, now)
 		m.judgeAppends(&h, now)
-		if j := slices.IndexFunc(before, func(b StreamHealth) bool { return b.Stream == name }); h.Blocked != "" {
+		h.Led, h.Usage = led.answered, led.usage
+		if j := slices.IndexFunc(before, func(b StreamHealth) bool { return b.Stream == name }); j >= 0 {
+			h.follow(&before[j], now)
+		} else if h.Blocked != "" {
 			h.Since = now
-			if j >= 0 && before[j].Blocked != "" {
-				h.Since = before[j].Since
-			}
 		}
 		if name != "" || len(h.Damaged) > 0 {
 			m.health = append(m.health, h)
 		}
 		m.report(log, &h, now)
+	}
+}
+
+// follow takes from the previous check what this one did not find out.
+func (h *StreamHealth) follow(before *StreamHealth, now time.Time) {
+	if !h.Led {
+		h.Usage = before.Usage
+	}
+	if h.Blocked != "" {
+		h.Since = now
+		if before.Blocked != "" {
+			h.Since = before.Since
+		}
 	}
 }
 

@@ -44,13 +44,15 @@ func Health(c *fiber.Ctx) error { return c.SendString("Health check successful")
 
 // ready responds with 200 if the log can be reached and the view has caught up with it.
 func (h *Handler) ready(c *fiber.Ctx) error {
-	if err := h.isReady(c.UserContext()); err != nil {
+	if err := h.Ready(c.UserContext()); err != nil {
 		return httperr.Answer(c, err)
 	}
 	return c.SendString("ready")
 }
 
-func (h *Handler) isReady(ctx context.Context) error {
+// Ready returns nil if the gateway serves: it neither starts nor drains, and its view has caught up
+// with the log.
+func (h *Handler) Ready(ctx context.Context) error {
 	if h.draining.Load() {
 		return kind.New(kind.Unavailable, "ready", "", "the gateway is shutting down")
 	}

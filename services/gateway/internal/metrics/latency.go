@@ -3,6 +3,7 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/millrace/millrace/internal/ops"
 	"github.com/millrace/millrace/services/gateway/internal/latency"
 )
 
@@ -12,10 +13,10 @@ type Latencies struct{ start, firstByte, create, resume prometheus.Histogram }
 // NewLatencies returns empty histograms.
 func NewLatencies() *Latencies {
 	return &Latencies{
-		start:     histogram("millrace_process_start_seconds", "Time from a request to start a process until it runs."),
-		firstByte: histogram("millrace_process_first_byte_seconds", "Time from a request to start a process until its first output."),
-		create:    histogram("millrace_sandbox_create_seconds", "Time from a request to create a sandbox until it runs."),
-		resume:    histogram("millrace_sandbox_resume_seconds", "Time from a request to resume a paused sandbox until it runs."),
+		start:     ops.Histogram("millrace_process_start_seconds", "Time from a request to start a process until it runs."),
+		firstByte: ops.Histogram("millrace_process_first_byte_seconds", "Time from a request to start a process until its first output."),
+		create:    ops.Histogram("millrace_sandbox_create_seconds", "Time from a request to create a sandbox until it runs."),
+		resume:    ops.Histogram("millrace_sandbox_resume_seconds", "Time from a request to resume a paused sandbox until it runs."),
 	}
 }
 
@@ -26,13 +27,4 @@ func (l *Latencies) Observers() latency.Observers {
 
 func (l *Latencies) all() []prometheus.Collector {
 	return []prometheus.Collector{l.start, l.firstByte, l.create, l.resume}
-}
-
-// histogram has buckets from 1 ms, less than a start takes, to 60 s, more than a client
-// waits.
-func histogram(name, help string) prometheus.Histogram {
-	return prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: name, Help: help,
-		Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60},
-	})
 }

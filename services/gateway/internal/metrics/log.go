@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -19,6 +20,12 @@ var (
 	descWritable = desc("millrace_stream_writable", "Whether a stream of the log can be written: 0 is an outage.", "stream")
 	descDamaged  = desc("millrace_stream_damaged_copies", "NATS servers that cannot store a stream although others can.", "stream")
 
+	descBytes    = desc("millrace_stream_bytes", "Bytes stored in a stream of the log.", "stream")
+	descMaxBytes = desc("millrace_stream_limit_bytes", "Maximum bytes of a stream of the log; streams without a limit have no series.", "stream")
+	descLed      = desc("millrace_stream_led", "Whether the leader of a stream answered the last check.", "stream")
+	descBehind   = desc("millrace_stream_replicas_behind", "Replicas of a stream that are offline or not up to date.", "stream")
+	descReplLag  = desc("millrace_stream_replica_lag", "Operations by which the last replica of a stream is behind its leader.", "stream")
+
 	descHosts         = desc("millrace_hosts", "Hosts by the state of their lease.", "state")
 	descHostProcesses = desc("millrace_hosts_processes", "Processes that live hosts report as running.")
 	descSandboxes     = desc("millrace_sandboxes", "Sandboxes in the log, by phase.", "phase")
@@ -29,8 +36,13 @@ var (
 	descLagging  = desc("millrace_webhooks_lagging", "Webhooks with events waiting for delivery.")
 )
 
+// syncTimeout bounds how long a scrape waits until the view has caught up with the log.
+const syncTimeout = 2 * time.Second
+
 // collectLog collects everything that is folded from the log.
-func (m *Metrics) collectLog(ctx context.Context, s scrape) {
+func (m *Metrics) collectLog(s scrape) {
+	ctx, cancel := context.WithTimeout(context.Background(), syncTimeout)
+	defer cancel()
 	began := time.Now()
 	counts, err := m.source.Commands.Counts(ctx)
 	s.gauge(descSync, time.Since(began).Seconds())
@@ -59,9 +71,21 @@ func (m *Metrics) stored(s scrape) {
 	for _, h := range m.source.Log.Streams() {
 		if h.Stream != "" {
 			s.gauge(descWritable, flag(h.Blocked == ""), h.Stream)
+			s.gauge(descLed, flag(h.Led), h.Stream)
+			usage(s, &h)
 		}
 		s.gauge(descDamaged, float64(len(h.Damaged)), h.Stream)
 	}
+}
+
+func usage(s scrape, h *events.StreamHealth) {
+	u := &h.Usage
+	s.gauge(descBytes, float64(u.Bytes), h.Stream)
+	if u.MaxBytes > 0 {
+		s.gauge(descMaxBytes, float64(u.MaxBytes), h.Stream)
+	}
+	s.gauge(descBehind, float64(u.Behind), h.Stream)
+	s.gauge(descReplLag, float64(u.Lag), h.Stream)
 }
 
 func flag(b bool) float64 {

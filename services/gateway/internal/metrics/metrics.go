@@ -3,17 +3,16 @@ package metrics
 import (
 	"bytes"
 	"context"
-	"strconv"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/internal/ops"
 	"github.com/millrace/millrace/services/gateway/internal/webhooks"
 )
 
@@ -47,8 +46,10 @@ type Webhooks interface {
 	WebhookTotals() webhooks.WebhookTotals
 }
 
-// Config configures a [Metrics]. All fields but Version are required.
+// Config configures a [Metrics]. All fields are required.
 type Config struct {
+	Role *ops.Role // receives the metrics
+
 	Commands   Commands
 	Log        Log
 	Hosts      Fleet
@@ -56,40 +57,34 @@ type Config struct {
 	Webhooks   Webhooks
 	Streams    Streams
 	WebSockets WebSockets
-	Version    string // version of this program
 	Latencies  *Latencies
 }
 
 var websocketsEnded = desc("millrace_websockets_ended_total", "WebSocket connections that ended at this gateway.", "reason")
 
+// classNames are the values of the label class, by the first digit of the status.
+var classNames = [...]string{"", "1xx", "2xx", "3xx", "4xx", "5xx"}
+
 // Metrics implements the surface and counts requests.
 type Metrics struct {
-	source   Config // of what is folded from the log
-	registry *prometheus.Registry
-	requests [6]prometheus.Counter // by the first digit of the status, from 1 on
+	source   Config                              // of what is folded from the log
+	requests [len(classNames)]prometheus.Counter // by the first digit of the status, from 1 on
+	routes   *prometheus.CounterVec
+	tenants  tenants
 }
 
-// New returns the surface. It has a registry of its own: several gateways may run in one
+// New returns the surface. Its metrics are those of the role: several gateways may run in one
 // process.
 func New(cfg Config) *Metrics {
-	m := &Metrics{source: cfg, registry: prometheus.NewRegistry()}
+	m := &Metrics{source: cfg, routes: newRoutes(), tenants: newTenants()}
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "millrace_http_requests_total", Help: "Requests answered by this gateway.",
 	}, []string{"class"})
 	for class := 1; class < len(m.requests); class++ {
-		m.requests[class] = requests.WithLabelValues(strconv.Itoa(class) + "xx")
+		m.requests[class] = requests.WithLabelValues(classNames[class])
 	}
-	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "millrace_build_info", Help: "Version of this program; the value is always 1.",
-		ConstLabels: prometheus.Labels{"version": cfg.Version},
-	})
-	build.Set(1)
-	m.registry.MustRegister(
-		requests,
-		build,
-		collectors.NewBuildInfoCollector(),
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	cfg.Role.MustRegister(
+		requests, m.routes, m.tenants.counts,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "millrace_streams_open", Help: "Streams open at this gateway.",
 		}, func() float64 { return float64(cfg.Streams.Open()) }),
@@ -99,8 +94,9 @@ func New(cfg Config) *Metrics {
 		collect(func(s scrape) {
 			cfg.WebSockets.Ended(func(reason string, n uint64) { s.counter(websocketsEnded, float64(n), reason) })
 		}),
+		collect(m.collectLog),
 	)
-	m.registry.MustRegister(cfg.Latencies.all()...)
+	cfg.Role.MustRegister(cfg.Latencies.all()...)
 	return m
 }
 
@@ -117,16 +113,15 @@ func (m *Metrics) Count(c *fiber.Ctx) error {
 	}
 	if class := status / 100; class > 0 && class < len(m.requests) {
 		m.requests[class].Inc()
+		m.countRoute(c, classNames[class])
 	}
 	return err
 }
 
-// Get serves GET /metrics. If the log cannot be reached it returns the last known series of
-// the commands, and millrace_view_caught_up is 0.
+// Get serves GET /metrics with all metrics of the role. If the log cannot be reached it returns
+// the last known series of the commands, and millrace_view_caught_up is 0.
 func (m *Metrics) Get(c *fiber.Ctx) error {
-	logged := prometheus.NewRegistry()
-	logged.MustRegister(collect(func(s scrape) { m.collectLog(c.UserContext(), s) }))
-	families, err := prometheus.Gatherers{m.registry, logged}.Gather()
+	families, err := m.source.Role.Gather()
 	if err != nil {
 		return err
 	}

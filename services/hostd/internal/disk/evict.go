@@ -102,6 +102,9 @@ func (g *Guard) destroyEvicted(ctx context.Context, users []*User) {
 	ended := make(chan struct{}, len(users))
 	for _, u := range users {
 		u.Evicted.Store(true)
+		if g.cfg.Evicted != nil {
+			g.cfg.Evicted()
+		}
 		g.cfg.Go(func() {
 			err := u.Instance().Destroy(ctx)
 			ended <- struct{}{}

@@ -14,14 +14,15 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// Config configures a Guard. All fields are required.
+// Config configures a Guard. All fields except Evicted are required.
 type Config struct {
-	Path   string                        // directory on the disk
-	Users  func() []*User                // returns the sandboxes that run
-	Volume func(sandbox.VolumeID) string // returns the directory of a volume
-	Shed   func() bool                   // removes a template that no sandbox uses, if there is one
-	Go     func(func())                  // runs a function in the background
-	Log    *slog.Logger
+	Path    string                        // directory on the disk
+	Users   func() []*User                // returns the sandboxes that run
+	Volume  func(sandbox.VolumeID) string // returns the directory of a volume
+	Shed    func() bool                   // removes a template that no sandbox uses, if there is one
+	Go      func(func())                  // runs a function in the background
+	Evicted func()                        // called for each sandbox that is evicted; nil: not reported
+	Log     *slog.Logger
 }
 
 // User is a sandbox that uses the disk.

@@ -22,7 +22,7 @@ const (
 	warmFor      = 10 * time.Minute
 )
 
-// Config configures a Pool. All fields are required.
+// Config configures a Pool. All fields except Acquired are required.
 type Config struct {
 	Max       int                                                                        // maximum number of instances; 0: no pool
 	MemoryMiB uint64                                                                     // maximum memory of all instances
@@ -30,6 +30,7 @@ type Config struct {
 	Hold      func(template.ID) *templates.Tree                                          // takes a reference to a template that is here; nil without it
 	Record    func(id sandbox.ID, driver string, tree *templates.Tree) error             // stores that an instance is being created
 	Forget    func(sandbox.ID) error                                                     // ends what Record stored
+	Acquired  func(warm bool)                                                            // receives the result of each Acquire of a spec that can be kept; nil: not reported
 	Prepare   func(context.Context, driver.Driver, *driver.Spec) error                   // does a driver's work per template
 	Create    func(context.Context, driver.Driver, driver.Spec) (driver.Instance, error) // creates an instance
 	Remove    func(context.Context, driver.Driver, sandbox.ID, driver.Instance) error    // removes an instance, or what is left of one
@@ -128,15 +129,40 @@ func (p *Pool) Acquire(o drivers.Offer, s driver.Spec) (Instance, bool) {
 	for {
 		warm, ok := p.take(key)
 		if !ok {
+			p.report(false)
 			return Instance{}, false
 		}
 		err := rename(warm.Inst, s.HostName())
 		if err == nil {
+			p.report(true)
 			return warm, true
 		}
 		p.cfg.Log.Warn("rename warm instance failed", "instance", warm.ID, "err", err)
 		p.discardLater(warm)
 	}
+}
+
+func (p *Pool) report(warm bool) {
+	if p.cfg.Acquired != nil {
+		p.cfg.Acquired(warm)
+	}
+}
+
+// Stats are the current numbers of a pool.
+type Stats struct {
+	Ready int // instances without a sandbox
+	Specs int // specs of which instances are kept
+}
+
+// Stats returns the current numbers.
+func (p *Pool) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := Stats{Specs: len(p.specs)}
+	for _, k := range p.specs {
+		s.Ready += len(k.ready)
+	}
+	return s
 }
 
 // rename gives an instance the host name of its sandbox, where its driver supports that.

@@ -1,0 +1,68 @@
+package streams
+
+import (
+	"encoding/json"
+	"errors"
+)
+
+// Usage is how full a stream is and how far its replicas are.
+type Usage struct {
+	Bytes, MaxBytes uint64 // MaxBytes is 0 without a limit
+	Messages        uint64
+	Replicas        int    // besides the leader
+	Behind          int    // replicas that are offline or not up to date
+	Lag             uint64 // operations by which the last replica is behind
+}
+
+// ParseInfo parses the answer of a stream's leader to a request of its state. The name of the leader
+// is empty if its server is alone.
+func ParseInfo(answer []byte) (leader string, u Usage, err error) {
+	var info streamInfo
+	if err := json.Unmarshal(answer, &info); err != nil {
+		return "", u, err
+	}
+	if info.Error != nil {
+		return "", u, errors.New(info.Error.Description)
+	}
+	if info.Cluster != nil {
+		leader = info.Cluster.Leader
+	}
+	return leader, info.usage(), nil
+}
+
+// streamInfo is the part of a leader's answer that is used here.
+type streamInfo struct {
+	Error *struct {
+		Description string `json:"description"`
+	} `json:"error"`
+	Config struct {
+		MaxBytes int64 `json:"max_bytes"`
+	} `json:"config"`
+	State struct {
+		Messages uint64 `json:"messages"`
+		Bytes    uint64 `json:"bytes"`
+	} `json:"state"`
+	Cluster *struct {
+		Leader   string `json:"leader"`
+		Replicas []struct {
+			Current bool   `json:"current"`
+			Offline bool   `json:"offline"`
+			Lag     uint64 `json:"lag"`
+		} `json:"replicas"`
+	} `json:"cluster"`
+}
+
+func (i *streamInfo) usage() Usage {
+	u := Usage{Bytes: i.State.Bytes, MaxBytes: uint64(max(i.Config.MaxBytes, 0)), Messages: i.State.Messages}
+	if i.Cluster == nil {
+		return u
+	}
+	u.Replicas = len(i.Cluster.Replicas)
+	for _, r := range i.Cluster.Replicas {
+		if !r.Current || r.Offline {
+			u.Behind++
+		}
+		u.Lag = max(u.Lag, r.Lag)
+	}
+	return u
+}
