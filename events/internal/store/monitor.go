@@ -30,15 +30,8 @@ const (
 	repeatAlarm = time.Minute
 )
 
-// StreamHealth reports whether a stream can be written, how full it is, and how its replicas are.
-type StreamHealth struct {
-	Stream  string        // name; empty: problems of the servers as a whole
-	Blocked string        // why nothing can be stored; empty: writable
-	Since   time.Time     // when Blocked was first seen
-	Damaged []string      // servers that cannot store it while others can, each as "server: reason"
-	Led     bool          // a leader answered the last check
-	Usage   streams.Usage // as of the last answer of a leader
-}
+// StreamHealth reports whether a stream can be written.
+type StreamHealth = streams.Health
 
 // Monitor detects streams that cannot be written.
 type Monitor struct {
@@ -195,7 +188,7 @@ func (m *Monitor) judge(log *slog.Logger, names []string, leaders []leader, now 
 		m.judgeAppends(&h, now)
 		h.Led, h.Usage = led.answered, led.usage
 		if j := slices.IndexFunc(before, func(b StreamHealth) bool { return b.Stream == name }); j >= 0 {
-			h.follow(&before[j], now)
+			h.Follow(&before[j], now)
 		} else if h.Blocked != "" {
 			h.Since = now
 		}
@@ -203,19 +196,6 @@ func (m *Monitor) judge(log *slog.Logger, names []string, leaders []leader, now 
 			m.health = append(m.health, h)
 		}
 		m.report(log, &h, now)
-	}
-}
-
-// follow takes from the previous check what this one did not find out.
-func (h *StreamHealth) follow(before *StreamHealth, now time.Time) {
-	if !h.Led {
-		h.Usage = before.Usage
-	}
-	if h.Blocked != "" {
-		h.Since = now
-		if before.Blocked != "" {
-			h.Since = before.Since
-		}
 	}
 }
 

@@ -3,7 +3,31 @@ package streams
 import (
 	"encoding/json"
 	"errors"
+	"time"
 )
+
+// Health reports whether a stream can be written, how full it is, and how its replicas are.
+type Health struct {
+	Stream  string    // name; empty: problems of the servers as a whole
+	Blocked string    // why nothing can be stored; empty: writable
+	Since   time.Time // when Blocked was first seen
+	Damaged []string  // servers that cannot store it while others can, each as "server: reason"
+	Led     bool      // a leader answered the last check
+	Usage   Usage     // as of the last answer of a leader
+}
+
+// Follow takes from the previous check what this one did not find out.
+func (h *Health) Follow(before *Health, now time.Time) {
+	if !h.Led {
+		h.Usage = before.Usage
+	}
+	if h.Blocked != "" {
+		h.Since = now
+		if before.Blocked != "" {
+			h.Since = before.Since
+		}
+	}
+}
 
 // Usage is how full a stream is and how far its replicas are.
 type Usage struct {
