@@ -89,8 +89,11 @@ async function show(found, signal) {
 		document.getElementById('key').focus();
 		return;
 	}
-	if (session.share) fill(app, h('div.onlooker', null, h('header.bar', null, brand()), main));
-	else if (!main.isConnected || main.parentElement.className === 'onlooker') fill(app, frame());
+	const wanted = session.share ? 'onlooker' : 'frame';
+	if (!main.isConnected || main.parentElement.className !== wanted) {
+		fill(main);
+		fill(app, session.share ? h('div.onlooker', null, h('header.bar', null, brand()), main) : frame());
+	}
 	document.title = (found ? found.route.title : 'Not found') + ' · Millrace';
 	mark(found && found.route.nav);
 	try {

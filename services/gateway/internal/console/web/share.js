@@ -38,7 +38,7 @@ export async function share(target, seq) {
 		const s = await call('POST', '/v1/shares', body);
 		const url = new URL(s.url, location.href).href;
 		const text = h('input.mono', { value: url, readonly: true, 'aria-label': 'Link', 'data-test': 'link', onfocus: (e) => e.target.select() });
-		fill(made, h('p', null, 'Whoever has this link can watch. It is shown only once.'), h('div.bar', null, h('div.grow', null, text), button('Copy', () => copy(url))));
+		fill(made, h('p', null, 'Anyone with this link can watch. It is shown only once.'), h('div.bar', null, h('div.grow', null, text), button('Copy', () => copy(url))));
 		text.parentElement.style.display = 'grid';
 		await list(target, links);
 	};

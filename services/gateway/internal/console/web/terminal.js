@@ -57,7 +57,7 @@ export class Terminal {
 		this.title = h('span.muted');
 		const writable = !session.share && this.process.state !== 'ended';
 		this.el = h('div', null,
-			h('div.bar', null, this.status, writable && this.type, this.title),
+			h('div.bar.center', null, this.status, writable && this.type, this.title),
 			this.screen.el, this.controls());
 		this.listen();
 		const timer = setInterval(() => this.process.state !== 'ended' && !document.hidden && this.loadTimeline(), refresh);

@@ -57,7 +57,7 @@ export class Timeline {
 		const x = this.x(Math.min(seq, this.data.last));
 		this.now.setAttribute('x1', x);
 		this.now.setAttribute('x2', x);
-		const text = `event ${seq} of ${this.slider.max}, +${duration(this.timeOf(seq))}`;
+		const text = `event ${seq} of ${this.slider.max}` + (seq <= this.data.last ? `, +${duration(this.timeOf(seq))}` : '');
 		this.slider.setAttribute('aria-valuetext', text);
 		fill(this.text, text);
 	}

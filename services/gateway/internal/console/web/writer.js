@@ -2,6 +2,11 @@
 
 import { open, call, ApiError } from './api.js';
 
+const tries = 12; // of a request whose connection breaks
+
+/** Returns a name for a request, so that a retry is applied once. */
+const requestName = () => [...crypto.getRandomValues(new Uint8Array(16))].map((b) => b.toString(16).padStart(2, '0')).join('');
+
 /** A client of a terminal that may become its writer. */
 export class Writer {
 	/** @param {string} path of the process @param {(held: boolean) => void} changed */
@@ -49,13 +54,28 @@ export class Writer {
 			while (this.waiting) {
 				const raw = this.waiting;
 				this.waiting = '';
-				await open('POST', this.path + (this.lease ? '/input' : '/stdin'), undefined, { raw, headers: this.headers() });
+				await this.deliver(raw);
 			}
 		} catch (err) {
 			this.set(false);
 			throw err;
 		} finally {
 			this.sending = false;
+		}
+	}
+
+	/** Sends bytes, again if the connection breaks or the gateway stops. */
+	async deliver(raw) {
+		const headers = { ...this.headers(), 'Idempotency-Key': requestName() };
+		for (let n = 1; ; n++) {
+			try {
+				await open('POST', this.path + (this.lease ? '/input' : '/stdin'), undefined, { raw, headers });
+				return;
+			} catch (err) {
+				const passing = !(err instanceof ApiError) || err.status === 503;
+				if (!passing || n === tries) throw err;
+				await new Promise((done) => setTimeout(done, 100 * n));
+			}
 		}
 	}
 
