@@ -44,6 +44,9 @@ func checkGateway(g *gateway.Config) error {
 			return err
 		}
 	}
+	if err := g.Recording.Check(); err != nil {
+		return err
+	}
 	if err := g.Public.Check(); err != nil {
 		return err
 	}

@@ -134,6 +134,8 @@ func gatewayFlags(f *pflag.FlagSet, g *gateway.Config) {
 	f.StringVar(&g.Public.APIHost, "api-host", "", "host of e2a's API, as HOST or HOST:PORT (default any)")
 	f.StringVar(&g.Public.RuntimeHost, "rt-host", "", "host of WebSockets of e2a's sessions, as HOST or HOST:PORT; it serves nothing else (default any)")
 	f.DurationVar(&g.QueueTimeout, "queue-timeout", 0, "maximum wait of a new sandbox while all hosts are full (default 25s)")
+	f.StringVar(&g.Recording.Record, "record", "", "what is kept of processes: full, meta or none; sandboxes can be stricter (default full)")
+	f.StringArrayVar(&g.Recording.Redact, "redact", nil, "pattern of what is replaced in all output and commands; repeatable (default none)")
 	f.DurationVar(&g.MaxTimeout, "max-timeout", 0, "maximum timeout of a sandbox (default 24h)")
 	f.Float64Var(&g.Limits.CPUs, "default-cpus", 0, "CPU limit of sandboxes without one of their own (default no limit)")
 	f.Uint32Var(&g.Limits.MemoryMB, "default-memory", 0, "memory limit in MiB of sandboxes without one of their own (default no limit)")

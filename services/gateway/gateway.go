@@ -50,6 +50,8 @@ type Config struct {
 
 	Public PublicConfig // how clients reach the gateway
 
+	// Recording is what is kept of the processes of new sandboxes.
+	Recording Recording
 	// QueueTimeout is the maximum wait of a new sandbox while every host is full; default 25 s.
 	QueueTimeout time.Duration
 
@@ -158,7 +160,7 @@ func Run(ctx context.Context, cfg Config) error {
 	latencies := metrics.NewLatencies()
 	ops := operations.New(core.Config{
 		Log: cfg.Log, View: cfg.View, Secret: secret, Sealer: ring, SharedTenant: DefaultTenant,
-		QueueTimeout: cfg.QueueTimeout, Latencies: latencies.Observers(), Slog: cfg.Slog,
+		QueueTimeout: cfg.QueueTimeout, Recording: cfg.Recording.settings(), Latencies: latencies.Observers(), Slog: cfg.Slog,
 	})
 	defer ops.Close()
 	if cfg.KeyPair == nil {

@@ -131,6 +131,8 @@ type SandboxSpec struct {
 	Isolation  string            `json:"isolation,omitempty"`
 	AutoPause  bool              `json:"autoPause,omitempty"`
 	AutoResume *AutoResume       `json:"autoResume,omitempty"`
+	Record     string            `json:"record,omitempty"`
+	Redact     []string          `json:"redact,omitempty"`
 	HardEnd    int64             `json:"hardEnd,omitempty"`        // seconds; 0: none
 	Warning    int64             `json:"hardEndWarning,omitempty"` // seconds before HardEnd; 0: none
 }
@@ -189,6 +191,7 @@ type Command struct {
 	Stdin     bool              `json:"stdin,omitempty"`
 	PTY       *Winsize          `json:"pty,omitempty"`
 	TimeoutMS int64             `json:"timeout_ms"` // 0: none
+	Record    string            `json:"record,omitempty"`
 }
 
 // StartTimeout is how long a start is retried: the idempotency key makes all attempts start

@@ -32,6 +32,7 @@ type Event struct {
 	To        uint64    `json:"to"`
 	Stream    string    `json:"stream"`
 	Dropped   uint64    `json:"dropped"`
+	Omitted   uint64    `json:"bytes"`
 	TimeoutMS int64     `json:"timeout_ms"`
 
 	out  []byte // output decoded without encoding/json

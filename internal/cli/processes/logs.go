@@ -190,6 +190,9 @@ func (l *logWriter) event(e *client.Event) error {
 	case "truncated":
 		l.a.Notef("%d bytes of %s were dropped", e.Dropped, e.Stream)
 		return nil
+	case "omitted":
+		l.a.Notef("%d bytes of %s were not kept", e.Omitted, e.Stream)
+		return nil
 	case "error", "lost":
 		l.a.Notef("%s: %s%s", e.Type, e.Message, e.Reason)
 		return nil

@@ -23,6 +23,7 @@ import (
 type runFlags struct {
 	sandbox, template string
 	cwd, user, tag    string
+	record            string
 	env               []string
 	interactive, tty  bool
 	noStdin, keep     bool
@@ -80,6 +81,7 @@ func (f *runFlags) add(c *cobra.Command, detach string) {
 	c.Flags().StringVarP(&f.user, "user", "u", "", "user of the process (default the sandbox's user)")
 	c.Flags().StringArrayVarP(&f.env, "env", "e", nil, "environment variable, as NAME=VALUE, or NAME to copy the local value; repeatable (default none)")
 	c.Flags().StringVar(&f.tag, "tag", "", "tag of the process, for searches (default none)")
+	c.Flags().StringVar(&f.record, "record", "", "what is kept of the process: full, meta or none (default as the sandbox)")
 	c.Flags().DurationVar(&f.timeout, "timeout", 0, "maximum run time; the process is then killed (default no limit)")
 }
 
@@ -249,7 +251,7 @@ func (a *app) command(f *runFlags, args []string) (*client.Command, error) {
 	if f.lifetime <= 0 {
 		return nil, fmt.Errorf("--lifetime %v must be more than 0", f.lifetime)
 	}
-	cmd := &client.Command{Cwd: f.cwd, User: f.user, Tag: f.tag, TimeoutMS: client.Ceil(f.timeout, time.Millisecond)}
+	cmd := &client.Command{Cwd: f.cwd, User: f.user, Tag: f.tag, Record: f.record, TimeoutMS: client.Ceil(f.timeout, time.Millisecond)}
 	cmd.Stdin = !f.noStdin && (!f.detach || f.interactive)
 	if len(args) == 1 {
 		cmd.Cmd = args[0]

@@ -74,6 +74,8 @@ func (s *screen) show(e *client.Event, feed *client.Feeder, report func(string, 
 		report("events %d to %d cannot be read: %s", e.From, e.To, e.Reason)
 	case "truncated":
 		report("%d bytes of %s were dropped", e.Dropped, e.Stream)
+	case "omitted":
+		report("%d bytes of %s were not kept", e.Omitted, e.Stream)
 	case "error":
 		report("%s", e.Message)
 		s.failure = e.Message

@@ -109,7 +109,7 @@ func (t *tarRun) event(e *client.Event) error {
 		t.errors.Write(text[:min(len(text), maxTarErrors-min(maxTarErrors, t.errors.Len()))])
 	case "stdin_ack":
 		t.feed.Ack(e)
-	case "gap", "truncated":
+	case "gap", "truncated", "omitted":
 		return errors.New("part of tar's output was not recorded")
 	case "end":
 		t.end = *e

@@ -75,6 +75,8 @@ func (a *app) sandboxCreate() *cobra.Command {
 	c.Flags().Uint32Var(&spec.MemoryMB, "memory", 0, "maximum memory in MiB (default set by the server)")
 	c.Flags().Uint32Var(&spec.DiskMB, "disk", 0, "maximum disk space in MiB (default set by the server)")
 	c.Flags().Uint32Var(&spec.PIDs, "pids", 0, "maximum number of processes (default set by the server)")
+	c.Flags().StringVar(&spec.Record, "record", "", "what is kept of processes: full, meta or none (default set by the server)")
+	c.Flags().StringArrayVar(&spec.Redact, "redact", nil, "pattern of what is replaced in output and commands; repeatable (default none)")
 	c.Flags().StringVar(&spec.Isolation, "isolation", "", "minimum isolation: none, process, kernel or machine (default none)")
 	c.Flags().BoolVar(&spec.AutoPause, "auto-pause", false, "pause the sandbox at its timeout instead of ending it")
 	c.Flags().BoolVar(&resume, "auto-resume", false, "resume the sandbox when a client uses it")

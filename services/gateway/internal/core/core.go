@@ -28,6 +28,8 @@ type Config struct {
 	Slog      *slog.Logger
 	Latencies latency.Observers // default none
 
+	Recording sandbox.Recording // least strict settings of new sandboxes; default full, without patterns
+
 	SharedTenant string // tenant whose public templates all tenants find by name; empty: none
 
 	QueueTimeout   time.Duration // maximum wait for a host with free capacity; default 25 s

@@ -5,6 +5,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/record"
 	"github.com/millrace/millrace/services/gateway/internal/textenc"
 )
@@ -28,6 +29,7 @@ type command struct {
 	PTY       *textenc.Size     `json:"pty"`
 	TimeoutMS *int64            `json:"timeout_ms"` // absent: DefaultTimeout; 0: none
 	Tag       *string           `json:"tag"`
+	Record    string            `json:"record"` // full, meta or none; empty: as the sandbox
 }
 
 // parseCommand parses a command; its errors are Invalid.
@@ -47,6 +49,9 @@ func parseCommand(body []byte) (process.Spec, error) {
 		return s, invalid("env and envs are mutually exclusive")
 	}
 	var err error
+	if s.Record, err = sandbox.ParsePolicy(c.Record); err != nil {
+		return s, err
+	}
 	if s.Timeout, err = record.Timeout(c.TimeoutMS, DefaultTimeout); err != nil {
 		return s, err
 	}

@@ -42,6 +42,10 @@ func (ps *Procs) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, sp
 	if err != nil {
 		return Attached{}, err
 	}
+	spec.Record = max(spec.Record, st.Request.Record)
+	if spec.Redact, err = st.Request.Patterns(ps.core.Sealer, st.Tenant, string(st.ID)); err != nil {
+		return Attached{}, core.LogError("start", string(sbx), err)
+	}
 	if opt.IdempotencyKey != "" {
 		return ps.startKeyed(ctx, p, &st, spec, opt.IdempotencyKey)
 	}
@@ -90,7 +94,7 @@ func (ps *Procs) sendStart(ctx context.Context, st *sandbox.State, id process.ID
 	}
 	ps.unclaimed.track(pending{
 		id: id, command: cmd.ID, host: st.Host, epoch: st.Epoch, tenant: st.Tenant,
-		spec: spec.Public(), hash: spec.Hash(ps.core.Sealer, st.Tenant, st.ID), due: deadline.Add(claimGrace),
+		spec: sealed.Public(), hash: spec.Hash(ps.core.Sealer, st.Tenant, st.ID), due: deadline.Add(claimGrace),
 	})
 	return cmd.ID, nil
 }

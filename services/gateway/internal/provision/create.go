@@ -3,6 +3,7 @@ package provision
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
@@ -56,6 +57,9 @@ func (pr *Provisioner) createSandbox(ctx context.Context, p core.Principal, id s
 		return sandbox.State{}, core.LogError("create sandbox", string(id), err)
 	}
 	req.Defaults = sealed
+	if req.Recording, err = pr.recording(p.Tenant, id, req.Recording); err != nil {
+		return sandbox.State{}, err
+	}
 	if _, err := pr.core.View.CreateSandbox(within, p.Tenant, id, req); kind.Is(err, kind.Conflict) {
 		created = false
 		if err := pr.core.Sync(within); err != nil { // it exists already
@@ -78,6 +82,23 @@ func (pr *Provisioner) createSandbox(ctx context.Context, p core.Principal, id s
 		latency.Since(pr.core.Latencies.Create, begin)
 	}
 	return st, nil
+}
+
+// recording returns what is kept of the processes of a new sandbox, for its record: the installation's
+// settings can only become stricter.
+func (pr *Provisioner) recording(tenant string, id sandbox.ID, c sandbox.Recording) (sandbox.Recording, error) {
+	least := &pr.core.Recording
+	c.Record = max(c.Record, least.Record)
+	for _, p := range least.Redact {
+		if !slices.Contains(c.Redact, p) {
+			c.Redact = append(slices.Clip(c.Redact), p)
+		}
+	}
+	if err := c.Check(); err != nil {
+		return c, err
+	}
+	sealed, err := c.Seal(pr.core.Sealer, tenant, string(id))
+	return sealed, core.LogError("create sandbox", string(id), err)
 }
 
 // notCreated returns the reason why a sandbox ended before it ran.

@@ -44,6 +44,9 @@ func (pr *Provisioner) ForkSandbox(ctx context.Context, p core.Principal, id san
 	if req.Env, err = pr.lifecycle.OwnEnv(&st); err != nil {
 		return nil, false, err
 	}
+	if req.Redact, err = st.Request.Patterns(pr.core.Sealer, st.Tenant, string(st.ID)); err != nil {
+		return nil, false, core.LogError("fork", string(id), err)
+	}
 	req.Lifetime = lifetime
 	req.Network, req.AllowInternet = st.Network, st.Network.Internet // as it is now
 	forks = make([]Fork, count)

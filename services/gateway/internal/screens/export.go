@@ -76,6 +76,8 @@ func (a *cast) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
 		return a.appendText(a.flush(dst), 'm', "gap: "+b.Reason), nil
 	case process.Truncated:
 		return a.appendText(a.flush(dst), 'm', "gap: "+strconv.FormatUint(b.Dropped, 10)+" bytes of output were dropped"), nil
+	case process.Omitted:
+		return a.appendText(a.flush(dst), 'm', "gap: "+strconv.FormatUint(b.Bytes, 10)+" bytes of output were not kept"), nil
 	case process.Finished:
 		code, _ := textenc.ExitCode(&b.Exit)
 		return a.appendText(a.flush(dst), 'x', strconv.Itoa(int(code))), nil

@@ -53,7 +53,7 @@ func (f *folded) add(e *process.Event) {
 		f.screen.Resize(int(min(b.Size.Cols, screen.MaxCols)), int(min(b.Size.Rows, screen.MaxRows)))
 	case process.Finished:
 		f.end = &b.Exit
-	case process.Started, process.StdinAcked, process.Signaled, process.Truncated, process.Gap, process.Exited, process.Lost, process.Failed:
+	case process.Started, process.StdinAcked, process.Signaled, process.Truncated, process.Omitted, process.Gap, process.Exited, process.Lost, process.Failed:
 	}
 	f.seq = e.Seq
 	f.last = max(f.last, e.Seq)

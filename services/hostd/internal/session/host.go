@@ -67,10 +67,11 @@ func (h *Host) Session(cfg Config) *Session {
 // sandbox does not run here. Another command that starts the same process is ignored.
 func (h *Host) Start(ss *Session, c command.Command, spec process.Spec) {
 	p := h.newProc(ss, c.Process)
-	p.start, p.spec, p.replies.starts = &c, spec, []uint64{c.Rev}
-	spec.Env, p.frame.err = spec.OpenEnv(h.cfg.Ring, c.Tenant, c.Process)
-	p.hash = spec.Hash(h.cfg.Ring, c.Tenant, c.Process.Sandbox())
-	p.frame.bytes = wire.AppendStart(nil, &wire.Start{Rev: c.Rev, Token: c.Process.Token(), Spec: process.AppendSpec(nil, &spec)})
+	open, err := spec.Open(h.cfg.Ring, c.Tenant, c.Process)
+	spec.Hidden = ""
+	p.start, p.spec, p.replies.starts, p.frame.err = &c, spec, []uint64{c.Rev}, err
+	p.hash = open.Hash(h.cfg.Ring, c.Tenant, c.Process.Sandbox())
+	p.frame.bytes = wire.AppendStart(nil, &wire.Start{Rev: c.Rev, Token: c.Process.Token(), Spec: process.AppendSpec(nil, &open)})
 	if ss != nil {
 		token := c.Process.Token()
 		ss.mu.Lock()

@@ -66,10 +66,11 @@ func (p *proc) move(ctx context.Context, first process.Accepted) error {
 	return p.ended(ctx, err)
 }
 
-// seal returns a spec with a sealed environment for the catalog. It waits through outages of the log.
+// seal returns a spec for the catalog, with a sealed environment if that may be kept. It waits through outages of the log.
 func (h *Host) seal(ctx context.Context, spec *process.Spec, tenant string, id process.ID) (process.Spec, error) {
 	for try := 0; ; try++ {
 		sealed, err := spec.Seal(h.cfg.Ring, tenant, id)
+		sealed.Hidden = ""
 		if !kind.Is(err, kind.Unavailable) || !waiting.Sleep(ctx, waiting.Delay(try, 100*time.Millisecond, 5*time.Second)) {
 			return sealed, err
 		}

@@ -224,7 +224,13 @@ var errLate = errors.New("a message of a previous run was stored late")
 // append stores events. Events of a previous run of this host that arrive late are the same
 // events: the shim sends none twice. Events that hostd creates depend on them: append returns
 // errLate then, and the writer has the new tail.
+//
+// Output that is not kept is sent to those attached, and what stands for it is stored.
 func (p *proc) append(ctx context.Context, evs []process.Event) error {
+	if !p.spec.Record.KeepsOutput() {
+		p.w.PublishLive(evs)
+		evs = process.WithoutOutput(evs)
+	}
 	for {
 		err := p.w.Append(ctx, evs)
 		if !kind.Is(err, kind.Fenced) {

@@ -78,6 +78,7 @@ type newSandbox struct {
 	MCP                 mcpBody           `json:"mcp"`
 	IAM                 iamBody           `json:"iam"`
 	hardEndBody
+	recordingBody
 	limits.Body
 }
 
@@ -203,6 +204,9 @@ func (cr *creator) requested(b *newSandbox, tenant string, def Generation) (sand
 		AutoResume:    wakes,
 	}
 	b.hardEndBody.apply(&req, time.Now())
+	if err == nil {
+		req.Recording, err = b.recordingBody.parse(b.Metadata)
+	}
 	return req, err
 }
 

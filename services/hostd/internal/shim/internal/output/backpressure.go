@@ -37,7 +37,7 @@ func (b *Buffer) mayRead(r *Record) bool {
 // hasSpace reports whether memory or the disk has space for more of r. Events in flight, or in
 // flight when hostd disconnected, may fill all of the memory and cannot go to the disk.
 func (b *Buffer) hasSpace(r *Record) bool {
-	if b.spilling() && !b.disk.full() && r.spool.unsentBytes < b.spillAt() {
+	if b.spilling() && !r.memoryOnly && !b.disk.full() && r.spool.unsentBytes < b.spillAt() {
 		return true
 	}
 	return uint64(r.spool.bytes) < b.limits.SpoolProcess && uint64(b.bytes) < b.limits.SpoolTotal

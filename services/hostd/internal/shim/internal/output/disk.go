@@ -114,7 +114,7 @@ func (b *Buffer) spilling() bool { return b.disk != nil && (b.wake == nil || b.s
 // spill writes r's unsent events to the disk, if they are large enough and fit.
 func (r *Record) spill() {
 	b, q := r.b, &r.spool
-	if q.unsentBytes < b.spillAt() {
+	if r.memoryOnly || q.unsentBytes < b.spillAt() {
 		return
 	}
 	was := q.bytes

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/redact"
 )
 
 // Record has the events of one process, from the first unacknowledged one on. The owner must
@@ -18,6 +19,10 @@ type Record struct {
 	moved   bool      // hostd was not informed yet that it belongs to this sandbox
 	after   uint64    // if moved: see wire.Moved
 	offsets [4]uint64 // per stream: of the next byte
+
+	redact     *redact.Set // nil: output is recorded as it is
+	held       [4][]byte   // per stream: output that is recorded at its end unless more of it arrives
+	memoryOnly bool        // nothing goes to the disk
 
 	closed    bool // Finished was recorded, or the record was discarded: output is dropped
 	discarded bool // nothing is recorded any more
@@ -40,6 +45,14 @@ func (b *Buffer) NewRecord(token string) *Record {
 	r.pace.rate = b.limits.Rate
 	b.records[r] = struct{}{}
 	return r
+}
+
+// Restrict sets what is replaced in the output, and that no output is written to the disk. It must be
+// called before NewStream.
+func (r *Record) Restrict(set *redact.Set, memoryOnly bool) {
+	r.b.mu.Lock()
+	defer r.b.mu.Unlock()
+	r.redact, r.memoryOnly = set, memoryOnly
 }
 
 // NewDiscarded returns a record of a process that hostd knows nothing of, which stays empty.
@@ -187,6 +200,9 @@ func (r *Record) Finish(exit process.Exit) {
 }
 
 func (r *Record) finish(exit process.Exit) {
+	for id := range r.held { // the end of a stream that others still have open
+		r.recordHeld(process.Stream(id))
+	}
 	r.recordDropped(true)
 	r.record(process.Finished{Exit: exit})
 	r.closed = true
@@ -207,9 +223,10 @@ func (r *Record) Conclude(pid int, exit process.Exit) bool {
 	q.dropUnsent(b.free, b.freeExtent)
 	b.bytes -= was - q.bytes
 	for id, offset := range r.offsets {
-		if n := offset - q.sentEnd[id]; n > 0 {
+		if n := offset - q.sentEnd[id] + uint64(len(r.held[id])); n > 0 {
 			r.drops(process.Stream(id)).n += n
 		}
+		r.held[id] = nil
 	}
 	if q.state < process.StateRunning {
 		r.record(process.Started{PID: uint32(pid)})

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/redact"
 )
 
 const (
@@ -46,18 +47,24 @@ type Stream struct {
 	block        *[blockSize]byte // buffer for reading; nil: none
 	full         bool             // stopped reading for lack of space
 	eof          bool
-	hungUp       bool // the last read found the other end of the terminal closed
-	exited       bool // the process was waited for
-	drained      bool // everything that the process left was read
-	unreadAtExit int  // bytes left unread at its exit
-	widened      bool // the pipe was made larger
-	reads        int  // since output was last queued for sending
+	hungUp       bool           // the last read found the other end of the terminal closed
+	exited       bool           // the process was waited for
+	drained      bool           // everything that the process left was read
+	unreadAtExit int            // bytes left unread at its exit
+	widened      bool           // the pipe was made larger
+	redactor     *redact.Stream // nil: output is recorded as it is
+	clean        []byte         // reused buffer for the redactor's output
+	reads        int            // since output was last queued for sending
 	coalescer    coalescer
 }
 
 // NewStream returns a stream that Run reads into the record.
 func (r *Record) NewStream(end End, owner Owner) *Stream {
-	return &Stream{r: r, owner: owner, end: end, fd: end.FD, coalescer: coalescer{wait: r.b.coalesce}}
+	st := &Stream{r: r, owner: owner, end: end, fd: end.FD, coalescer: coalescer{wait: r.b.coalesce}}
+	if r.redact != nil {
+		st.redactor = r.redact.Stream()
+	}
+	return st
 }
 
 // Run reads until the stream's end, and closes its file.
@@ -209,6 +216,7 @@ func (st *Stream) markEOF() {
 		return
 	}
 	st.eof = true
+	st.recordHeld()
 	st.releaseBlock()
 	drained := st.drained
 	st.drained = true
@@ -219,6 +227,12 @@ func (st *Stream) markEOF() {
 // available, or when there is enough.
 func (st *Stream) take(n int) {
 	r, b, id := st.r, st.r.b, st.end.ID
+	var clean, held []byte
+	if st.redactor != nil { // the search may take long, and other processes must not wait for it
+		clean = st.redactor.Append(st.clean[:0], st.block[:n])
+		held = st.redactor.AppendRest(nil)
+		st.clean = clean
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r.wroteAt = time.Now()
@@ -227,11 +241,11 @@ func (st *Stream) take(n int) {
 	}
 	r.pace.took(r.wroteAt, n)
 	b.pace.took(r.wroteAt, n)
-	if n = r.withinQuota(id, n); n > 0 {
-		st.append(n)
-		r.offsets[id] += uint64(n)
-		r.recorded += uint64(n)
-		b.recorded += uint64(n)
+	if st.redactor == nil {
+		st.append(r.withinQuota(id, n))
+	} else {
+		r.held[id] = held
+		r.recordOutput(id, clean)
 	}
 	if st.reads++; st.reads >= readsAtOnce || n >= handOverSize {
 		st.reads = 0
@@ -243,24 +257,12 @@ func (st *Stream) take(n int) {
 	}
 }
 
-// append adds the first n bytes of the block to the spool: to the last event if that was
-// not sent yet and belongs to the same stream, else as a new event.
+// append records the first n bytes of the block, or the block itself.
 func (st *Stream) append(n int) {
-	r, b, id := st.r, st.r.b, st.end.ID
-	data := st.block[:n]
-	if e := r.spool.tail(); e != nil && e.stream == id && len(e.data)+n <= blockSize {
-		was := e.cost()
-		e.data = b.grow(e.data, n)
-		e.data = append(e.data, data...)
-		r.spool.addBytes(e.cost() - was)
-		b.bytes += e.cost() - was
+	if n >= handOverSize && !st.r.extends(st.end.ID, n) {
+		st.r.pushOutput(st.end.ID, st.block[:n])
+		st.block = nil // prepare gets another
 		return
 	}
-	e := entry{time: r.wroteAt.UnixNano(), stream: id, offset: r.offsets[id]}
-	if n >= handOverSize {
-		e.data, st.block = data, nil // prepare gets another
-	} else {
-		e.data = append(make([]byte, 0, n), data...)
-	}
-	r.push(e)
+	st.r.appendOutput(st.end.ID, st.block[:n])
 }

@@ -1,9 +1,13 @@
 package procs
 
 import (
+	"slices"
+
 	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/redact"
+	"github.com/millrace/millrace/services/hostd/internal/shim/internal/output"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
@@ -29,6 +33,9 @@ func (t *Table) Start(f *wire.Start) error {
 	}
 	p := &proc{t: t, token: f.Token, rec: t.cfg.Output.NewRecord(f.Token), rev: f.Rev, spec: f.Spec, starting: true, isWatch: spec.Cmd == file.WatchCmd}
 	refusal := t.startError()
+	if refusal == nil {
+		refusal = t.restrict(p.rec, &spec)
+	}
 	t.procs[f.Token] = p
 	t.spawning++
 	if refusal != nil {
@@ -36,6 +43,20 @@ func (t *Table) Start(f *wire.Start) error {
 		return nil
 	}
 	go p.launch(&spec)
+	return nil
+}
+
+// restrict applies to a record what its process's output is restricted by. The patterns of a sandbox
+// are compiled once.
+func (t *Table) restrict(r *output.Record, spec *process.Spec) error {
+	if !slices.Equal(t.patterns, spec.Redact) {
+		set, err := redact.Compile(spec.Redact)
+		if err != nil {
+			return err
+		}
+		t.patterns, t.redact = spec.Redact, set
+	}
+	r.Restrict(t.redact, !spec.Record.KeepsOutput())
 	return nil
 }
 

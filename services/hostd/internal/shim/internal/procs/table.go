@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/file"
+	"github.com/millrace/millrace/events/redact"
 	"github.com/millrace/millrace/services/hostd/internal/files"
 	"github.com/millrace/millrace/services/hostd/internal/shim/internal/children"
 	"github.com/millrace/millrace/services/hostd/internal/shim/internal/oom"
@@ -59,6 +60,8 @@ type Table struct {
 	graceMax   time.Duration
 	replies    replies
 	pauses     pauseClock
+	patterns   []string    // of the last start
+	redact     *redact.Set // its patterns, compiled
 	ending     bool
 	ended      bool
 }
