@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/millrace/millrace/events/fleet"
@@ -94,7 +95,11 @@ func (r *reporter) publish(s *Server, all []problem) {
 	if err != nil {
 		return // the next report retries
 	}
-	report := fleet.StoreReport{Server: r.server}
+	ns := s.ns.Load()
+	report := fleet.StoreReport{
+		Server: r.server, NATS: server.VERSION, Time: time.Now(), Clients: clients(ns),
+		Clustered: s.cfg.Cluster != "", MetaLeader: s.cfg.Cluster != "" && ns.JetStreamIsLeader(),
+	}
 	for _, p := range all {
 		report.Problems = append(report.Problems, fleet.StoreProblem{Stream: p.stream, Error: p.text})
 	}
@@ -102,4 +107,22 @@ func (r *reporter) publish(s *Server, all []problem) {
 	if err == nil {
 		nc.Publish(fleet.StoreSubject, data) //nolint:errcheck // the next report follows
 	}
+}
+
+// maxClients bounds the connections that a report counts.
+const maxClients = 4096
+
+// clients returns the number of connections by their name.
+func clients(ns *server.Server) map[string]int {
+	all, err := ns.Connz(&server.ConnzOptions{Limit: maxClients})
+	if err != nil {
+		return nil
+	}
+	out := make(map[string]int)
+	for _, c := range all.Conns {
+		if c.Name != "" {
+			out[c.Name]++
+		}
+	}
+	return out
 }

@@ -25,5 +25,5 @@ func Main(ctx context.Context) int {
 
 // process returns the configuration from the process's own streams and environment.
 func process() command.Config {
-	return command.Config{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, LookupEnv: os.LookupEnv, Version: version(), Probe: probe, Confine: hostd.CheckConfinement, MCPGateway: hostd.MCPGateway}
+	return command.Config{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, LookupEnv: os.LookupEnv, Version: version(), Probe: probe, Examine: examine, Confine: hostd.CheckConfinement, MCPGateway: hostd.MCPGateway}
 }

@@ -60,6 +60,7 @@ func connected(cfg *command.Config, c *common, s *streams, name string, check fu
 			return err
 		}
 		logger = logger.With("role", name)
+		s.version = cfg.Version
 		role := ops.New(name, cfg.Version, name)
 		stop, err := c.operation.serve(ctx, role, logger)
 		if err != nil {

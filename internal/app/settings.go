@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/checkup"
 	"github.com/millrace/millrace/internal/cli/command"
 	"github.com/millrace/millrace/internal/ops"
 )
@@ -82,6 +83,7 @@ type streams struct {
 	maxStore    int64
 	maxFiles    int64 // of workspaces
 	keys        masterKey
+	version     string // of the program
 }
 
 func (s *streams) flags(f *pflag.FlagSet, remote bool) {
@@ -99,7 +101,7 @@ func (s *streams) flags(f *pflag.FlagSet, remote bool) {
 }
 
 func (s *streams) config(role string, r *ops.Role, log *slog.Logger) events.Config {
-	return events.Config{Observers: r.Observers(), URL: s.url, Token: s.token, Name: "millrace-" + role, Replicas: s.replicas, Shards: s.shards, Retention: s.retention, MaxOutput: s.maxOutput, MaxContexts: s.maxContexts, MaxStore: s.maxStore, MaxWorkspaces: s.maxFiles, MasterKey: s.keys.source, Log: log}
+	return events.Config{Observers: r.Observers(), URL: s.url, Token: s.token, Name: strings.TrimSpace(checkup.ServicePrefix + role + " " + s.version), Replicas: s.replicas, Shards: s.shards, Retention: s.retention, MaxOutput: s.maxOutput, MaxContexts: s.maxContexts, MaxStore: s.maxStore, MaxWorkspaces: s.maxFiles, MasterKey: s.keys.source, Log: log}
 }
 
 // open connects to the log. It waits for NATS until ctx ends.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/catalog"
+	"github.com/millrace/millrace/events/checkup"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/natsd"
 	"github.com/millrace/millrace/internal/cli/command"
@@ -199,6 +200,7 @@ func (u *up) prepare() (err error) {
 func (u *up) connect(ctx context.Context, srv *natsd.Server, role string) (*events.Log, error) {
 	cfg := u.streams.config(role, u.ops, u.log.With("role", role))
 	cfg.InProcess, cfg.Ends = srv, u.ends
+	cfg.Name = checkup.ServicePrefix + "up " + u.cfg.Version
 	return events.Open(ctx, cfg)
 }
 

@@ -127,6 +127,7 @@ var rules = []rule{
 	{path: "events/natsd", may: []string{server, nats, "events/fleet", "internal/waiting"}},
 	// A backup copies raw streams, and a restore runs before the log can be opened.
 	{path: "events/backup", may: []string{"events/internal/codec", "events/internal/restoring", "events/internal/streams", "events/kind", nats, "github.com/nats-io/nats-server/v2/server/archive", compress, protobuf, tink, sys, ulid}, tests: []string{"events/natsd", server}},
+	{path: "events/checkup", may: []string{"events/fleet", "events/internal/codec", "events/internal/restoring", "events/internal/streams", "events/kind", nats}},
 	{path: "events/eventstest", may: []string{vocabulary, nats}},
 
 	{path: "internal/ops", may: []string{vocabulary, metrics}, std: []string{"net/http"}},

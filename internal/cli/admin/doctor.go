@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,18 +61,27 @@ func (a *app) settings() []setting {
 }
 
 func (a *app) doctorCommand() *cobra.Command {
-	return &cobra.Command{
+	var cluster bool
+	var servers string
+	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check this machine and the gateway",
 		Long: `Check which drivers work on this machine and why others do not, how it limits
 resources, which settings a production host should change, and whether the gateway
 and NATS are reachable. The settings are optional for a trial; --tune-host of up
-and hostd, or the files in deploy/, set them. It exits with 1 if no driver works.`,
+and hostd, or the files in deploy/, set them. It exits with 1 if no driver works.
+
+With --cluster it examines the NATS servers, the streams, the services and the hosts
+of an installation instead, says what to do about each problem, and exits with 1 if
+there is one. The token of the servers is in MILLRACE_NATS_TOKEN.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asJSON, err := a.JSON()
 			if err != nil {
 				return err
+			}
+			if cluster {
+				return a.examineCluster(cmd.Context(), cmp.Or(servers, a.Getenv("MILLRACE_NATS"), localNATS), asJSON)
 			}
 			h := a.examine(cmd.Context())
 			if asJSON {
@@ -93,6 +103,9 @@ and hostd, or the files in deploy/, set them. It exits with 1 if no driver works
 			return nil
 		},
 	}
+	c.Flags().BoolVar(&cluster, "cluster", false, "examine the installation instead of this machine")
+	c.Flags().StringVar(&servers, "nats", "", "NATS servers for --cluster, separated by commas (default MILLRACE_NATS or "+localNATS+")")
+	return c
 }
 
 // probeTimeout bounds the tests of the drivers and each request.

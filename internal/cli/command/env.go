@@ -22,6 +22,8 @@ type Config struct {
 	Version   string
 	// Probe tests the drivers of this machine, for doctor.
 	Probe func(ctx context.Context) []DriverReport
+	// Examine examines the installation of NATS servers, for doctor --cluster.
+	Examine func(ctx context.Context, url, token string) ([]ClusterFinding, error)
 	// Confine returns why this machine's kernel cannot confine processes, for doctor.
 	Confine func() error
 	// MCPGateway returns the path of the program that template build installs as
@@ -40,6 +42,14 @@ type DriverReport struct {
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`
 	Detail string `json:"detail"` // capabilities, or why the driver does not work
+}
+
+// ClusterFinding is the result of one check of an installation.
+type ClusterFinding struct {
+	OK      bool   `json:"ok"`
+	Subject string `json:"subject"`
+	Detail  string `json:"detail"`
+	Do      string `json:"do,omitempty"` // how to repair it
 }
 
 // Env is what all commands of one run of the program share: its configuration, and the
