@@ -83,6 +83,8 @@ needs_e2e() {
 	need ssh openssh-client
 	need sshd openssh-server
 	need vim vim
+	need top procps
+	need tmux tmux
 	# Desktops of e2a: 10 s, 27 MB to download.
 	need Xvfb xvfb
 	need fluxbox fluxbox

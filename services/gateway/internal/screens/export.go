@@ -39,7 +39,7 @@ func (h *Handler) export(c *fiber.Ctx) error {
 	}
 	head := stream.Head{ContentType: contentTypeCast, Headers: append(record.StreamHeaders(id, opened.After),
 		[2]string{fiber.HeaderContentDisposition, `attachment; filename="` + string(id) + `.cast"`})}
-	var src stream.Source = opened.Source
+	src := opened.Source
 	if opened.Tail.Last == 0 {
 		src = &nothing{src}
 	}

@@ -82,7 +82,7 @@ func (h *Handler) sandboxTimeline(c *fiber.Ctx) error {
 
 // sandboxMarks returns the marks of a sandbox in the order of time.
 func (h *Handler) sandboxMarks(ctx context.Context, st *sandbox.State) ([]mark, error) {
-	marks := []mark{}
+	marks := []mark{{Time: st.Created.UTC(), Kind: "created", Text: st.Request.Template}}
 	if !st.Started.IsZero() {
 		marks = append(marks, mark{Time: st.Started.UTC(), Kind: "started", Text: st.Driver})
 	}
@@ -105,15 +105,13 @@ func (h *Handler) sandboxMarks(ctx context.Context, st *sandbox.State) ([]mark, 
 // sandboxMark returns the kind and the text of the mark for an event; "" is none.
 func sandboxMark(e *webhook.Event) (kind, text string) {
 	switch e.Type {
-	case webhook.Created:
-		return "created", e.Template
 	case webhook.Paused:
 		return "paused", e.Reason
 	case webhook.Resumed:
 		return "resumed", ""
 	case webhook.Checkpointed:
 		return "snapshot", e.Snapshot
-	case webhook.Updated, webhook.Killed: // the end has a mark of its own, for all causes
+	case webhook.Created, webhook.Updated, webhook.Killed: // the state has the times of the beginning and the end
 	}
 	return "", ""
 }

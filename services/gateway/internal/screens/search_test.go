@@ -175,7 +175,7 @@ func TestExportBrokenOff(t *testing.T) {
 type sandboxes struct{ *recordtest.Gateway }
 
 func (sandboxes) FindSandbox(_ context.Context, p core.Principal, id sandbox.ID) (sandbox.State, error) {
-	st := sandbox.State{ID: id, Tenant: recordtest.Tenant, Created: recordtest.Epoch(), Started: recordtest.Epoch().Add(time.Second), Ended: recordtest.Epoch().Add(time.Hour), Driver: "process", Phase: sandbox.PhaseDestroyed}
+	st := sandbox.State{ID: id, Tenant: recordtest.Tenant, Created: recordtest.Epoch(), Started: recordtest.Epoch().Add(time.Second), Ended: recordtest.Epoch().Add(time.Hour), Driver: "process", Request: sandbox.Requested{Template: "base"}, Phase: sandbox.PhaseDestroyed}
 	if !p.MayAccess(&st) || id != "i1" {
 		return st, kind.New(kind.NotFound, "find", "", "sandbox not found")
 	}
