@@ -10,17 +10,20 @@ const maxRows = 500; // newest events that are shown
 /** Members that a row shows elsewhere. */
 const shownElsewhere = new Set(['record', 'rev', 'tenant', 'sandbox', 'process', 'host', 'seq', 'time', 'type']);
 
+/** Returns the text of a value, with control characters escaped. */
+const textOf = (v) => (typeof v === 'string' && !/[\x00-\x1f\x7f]/.test(v) ? v : JSON.stringify(v));
+
 /** Returns the members of an event that are its own. */
 function detail(e) {
 	const own = Object.entries(e).filter(([k, v]) => !shownElsewhere.has(k) && v !== null);
-	return own.map(([k, v]) => `${k}=${typeof v === 'string' ? v : JSON.stringify(v)}`).join(' ').slice(0, 400);
+	return own.map(([k, v]) => `${k}=${textOf(v)}`).join(' ').slice(0, 400);
 }
 
 /** Returns the row of an event. */
 function row(e) {
-	const name = e.process ? h('a.mono', { href: `#/p/${e.process}/${e.seq}` }, e.process) : h('a.mono', { href: '#/sandboxes/' + e.sandbox }, e.sandbox);
+	const name = e.process ? h('a.mono.cut', { href: `#/p/${e.process}/${e.seq}`, title: e.process }, e.process) : h('a.mono.cut', { href: '#/sandboxes/' + e.sandbox, title: e.sandbox }, e.sandbox);
 	const cell = (label, content) => h('td', { 'data-label': label }, content);
-	return h('tr', null, cell('Time', h('time', { datetime: e.time }, clock(e.time))), cell('Type', e.type),
+	return h('tr', null, cell('Time', h('time', { datetime: e.time }, clock(e.time))), cell('Type', h('span.whole', null, e.type)),
 		cell('Record', name), cell('Seq', e.seq), cell('Details', h('span.mono', null, detail(e))));
 }
 

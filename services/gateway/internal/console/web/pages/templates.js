@@ -40,7 +40,7 @@ async function stored(signal) {
 export function page({ signal }) {
 	const built = region(async () => {
 		const rows = await get('/templates', signal);
-		return rows.length ? list(rows, built.reload) : empty('No built templates', 'Build one from a directory with a Dockerfile:', 'e2b template build --name my-template');
+		return rows.length ? list(rows, built.reload) : empty('No built templates', 'Build one with an E2B SDK or its command, or import a recipe:', 'millrace template build standard');
 	}, signal);
 	const base = region(() => stored(signal), signal);
 	return [heading('Templates'), built.el, h('section', null, h('h2', null, 'Stored by operators'), base.el)];
