@@ -40,7 +40,7 @@ func opsOf(t *testing.T, s *rig.Split) []ops {
 	return all
 }
 
-func (o ops) get(t *testing.T, path, token string) (status int, body string) {
+func (o ops) get(t testing.TB, path, token string) (status int, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, o.url+path, nil)
 	if err != nil {
@@ -61,13 +61,20 @@ func (o ops) get(t *testing.T, path, token string) (status int, body string) {
 	return resp.StatusCode, string(b)
 }
 
-// scrape returns the samples by name and labels. The format must pass promtool's linter.
-func (o ops) scrape(t *testing.T) map[string]float64 {
+// fetch returns the text of a scrape.
+func (o ops) fetch(t testing.TB) string {
 	t.Helper()
 	status, body := o.get(t, "/metrics", metricsToken)
 	if status != http.StatusOK {
 		t.Fatalf("%s: %d %s", o.role, status, body)
 	}
+	return body
+}
+
+// scrape returns the samples by name and labels. The format must pass promtool's linter.
+func (o ops) scrape(t *testing.T) map[string]float64 {
+	t.Helper()
+	body := o.fetch(t)
 	problems, err := promlint.New(strings.NewReader(body)).Lint()
 	if err != nil || len(problems) > 0 {
 		t.Errorf("%s: %v, %v", o.role, problems, err)
@@ -137,6 +144,12 @@ func TestEachRoleServesMetrics(t *testing.T) {
 	lost := rig.Poll(metricsWait, func() bool { return byRole["reaper"].scrape(t)["millrace_processes_lost_total"] == 1 })
 	if !lost {
 		t.Error("the reaper does not count the lost process")
+	}
+	if err := s.Program("host-1").Restart(); err != nil { // it removes what its previous run left
+		t.Fatal(err)
+	}
+	if !rig.Poll(metricsWait, func() bool { return api.AliveHosts() == 1 }) {
+		t.Error("the host does not start again")
 	}
 }
 
