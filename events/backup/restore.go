@@ -60,7 +60,7 @@ func Restore(ctx context.Context, opt RestoreOptions) (*Manifest, error) {
 		return nil, err
 	}
 	for i := range m.Streams {
-		if err := r.stream(ctx, &m.Streams[i], &configs[i]); err != nil {
+		if err := r.repeated(ctx, &m.Streams[i], &configs[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -180,6 +180,27 @@ func insufficient(err error) bool {
 		return true
 	}
 	return false
+}
+
+// tries is how often the restore of a stream is tried.
+const tries = 5
+
+// repeated restores one stream, again if the servers gave up.
+func (r *restore) repeated(ctx context.Context, s *Stream, sc *jetstream.StreamConfig) error {
+	for try := 1; ; try++ {
+		err := r.stream(ctx, s, sc)
+		if !errors.Is(err, errGivenUp) || try == tries {
+			return err
+		}
+		select {
+		case <-time.After(time.Duration(try) * time.Second):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if err := r.js.DeleteStream(ctx, sc.Name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return unavailable(sc.Name, err)
+		}
+	}
 }
 
 // stream restores one stream.

@@ -3,6 +3,7 @@ package backup
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -17,6 +18,10 @@ const (
 	chunkTimeout  = time.Minute
 	finishTimeout = time.Hour // the servers may store the rest of an archive meanwhile
 )
+
+// errGivenUp reports that the servers have ended a restore: they wait 5 s for each chunk, also while
+// a busy disk creates the stream.
+var errGivenUp = errors.New("the servers have given up the restore of the stream")
 
 // An upload sends the archive of a stream to the server that restores it, some chunks ahead of
 // its acknowledgments.
@@ -87,6 +92,9 @@ func (u *upload) next(ctx context.Context, most time.Duration) (*nats.Msg, error
 	defer cancel()
 	select {
 	case msg := <-u.acks:
+		if len(msg.Data) == 0 && msg.Header.Get("Status") == "503" {
+			return nil, errGivenUp
+		}
 		return msg, nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("no answer from the servers: %w", ctx.Err())
