@@ -44,7 +44,7 @@ func judge(f *facts) []Finding {
 }
 
 // copies are what streams report of the copies on one server.
-type copies struct{ offline, behind []string }
+type copies struct{ behind []string }
 
 func (f *facts) judgeServers() (all []Finding) {
 	for _, u := range slices.Sorted(maps.Keys(f.unreachable)) {
@@ -104,8 +104,7 @@ func (f *facts) copies() (known map[string]*copies, clustered bool) {
 		}
 		for _, p := range s.info.Cluster.Replicas {
 			switch c := of(p.Name); {
-			case p.Offline:
-				c.offline = append(c.offline, s.name)
+			case p.Offline: // it does not report either
 			case !p.Current:
 				c.behind = append(c.behind, fmt.Sprintf("%s by %d", s.name, p.Lag))
 			}
@@ -118,12 +117,9 @@ func (f *facts) judgeServer(name string, c *copies) Finding {
 	out := Finding{Subject: "NATS server " + name}
 	i := slices.IndexFunc(f.servers, func(s server) bool { return s.Server == name })
 	switch {
-	case len(c.offline) > 0 && i < 0:
-		out.Detail = fmt.Sprintf("offline; %d streams have a copy there", len(c.offline))
-		out.Do = "start the server, or repair its network. One more failure stops all writes"
 	case i < 0:
-		out.Detail = fmt.Sprintf("has sent no report for %v", listen)
-		out.Do = "read its log; restart it if it hangs"
+		out.Detail = fmt.Sprintf("offline: no report for %v", listen)
+		out.Do = "start the server; if it runs, read its log and check its network. One more failure stops all writes"
 	case len(f.servers[i].Problems) > 0:
 		var text []string
 		for _, p := range f.servers[i].Problems {

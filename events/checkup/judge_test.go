@@ -43,7 +43,7 @@ func TestFindings(t *testing.T) {
 		{"a server that is offline", func(f *facts) {
 			f.servers = f.servers[:2]
 			f.streams[0].info.Cluster.Replicas[1].Offline = true
-		}, "NATS server n3", "offline; 1 streams"},
+		}, "NATS server n3", "offline"},
 		{"a server without a report", func(f *facts) { f.servers = f.servers[:2] }, "NATS server n3", "no report"},
 		{"a damaged copy", func(f *facts) {
 			f.servers[2].Problems = []fleet.StoreProblem{{Stream: "SBX", Error: "write error"}}
