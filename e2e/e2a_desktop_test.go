@@ -120,9 +120,11 @@ func plain(t *testing.T, raw []byte, want color.RGBA) (n int) {
 // TestE2ADesktop uses the desktop of a session over its WebSocket (E-203, E-220, E-222..E-226).
 func TestE2ADesktop(t *testing.T) {
 	t.Parallel()
-	s := newTopology(t, rig.Topology{Gateways: 2})
+	dns := rig.DNS(t, map[string]string{"example.com": "127.0.0.1"})
+	s := newTopology(t, rig.Topology{Gateways: 2, HostArgs: []string{"--egress", "internet", "--egress-allow", "127.0.0.1", "--egress-dns", dns}})
 	buildDesktop(t, s.APIs[0])
 	boots(t, s.APIs[0])
+	looks(t, s.APIs[0])
 	c := converse(t, s.APIs[0], "/v1/sessions", desktopBody, 201)
 	k := talkTo(t, s.APIs[0], &c, "?after=")
 

@@ -180,5 +180,8 @@ const (
 // means nothing.
 const AgentControl = 3
 
+// AgentScreenshot begins a line of a turn's process that is not a frame: the base64 of a PNG follows.
+const AgentScreenshot = "screenshot:"
+
 // AgentHistory is the path, below the home directory, of the record of a conversation with the agent.
 const AgentHistory = ".deictic/history.jsonl"

@@ -284,7 +284,7 @@ var rules = []rule{
 	{path: hd + "shim/internal/children", may: []string{"internal/waiting", hd + "procstat", hd + "shim/internal/oom", hd + "spawn", sys}},
 	{path: hd + "agentrun", may: []string{"events/bootstrap"}, std: []string{"os/exec"}},
 	{path: hd + "convruntime", may: []string{"events/bootstrap", "events/frame", "events/kind", hd + "agentrun", hd + "desktop", sys}, std: []string{"os/exec"}, tests: []string{hd + "deictic"}},
-	{path: hd + "deictic", may: []string{"events/bootstrap", hd + "deictic/llm"}, std: []string{"net/http", "os/exec"}}, // it calls models and runs commands
+	{path: hd + "deictic", may: []string{"events/bootstrap", hd + "deictic/llm", hd + "desktop"}, std: []string{"net/http", "os/exec"}}, // it calls models and runs commands, also on the desktop
 	{path: hd + "deictic/llm", std: []string{"net/http"}},
 	{path: hd + "agentexec", may: []string{sys}},
 	{path: hd + "desktop", may: []string{"events/kind"}, std: []string{"os/exec"}},

@@ -13,8 +13,9 @@ import (
 // run serves frames until stdin ends, and then waits for the commands that still run.
 func run(dir directory, environ []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	out := &output{w: stdout}
-	rt := &runtime{dir: dir, out: out, log: stderr, turns: newTurns(dir, environ, out, stderr)}
+	rt := &runtime{dir: dir, out: out, log: stderr}
 	rt.desk = newDesk(dir, environ, out, rt.report)
+	rt.turns = newTurns(dir, environ, out, rt.desk.Desktop, stderr)
 	rt.execs = newExecs(dir, environ, out, rt.desk.Environ)
 	port, stop := rt.door.open(bootstrap.Port, rt.execs.count)
 	defer stop()

@@ -3,6 +3,7 @@ package convruntime
 import (
 	"bufio"
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/millrace/millrace/events/bootstrap"
 	"github.com/millrace/millrace/events/frame"
+	"github.com/millrace/millrace/services/hostd/internal/desktop"
 )
 
 // maxPrompts limits the prompts that wait for the turn before them.
@@ -27,6 +29,7 @@ type turns struct {
 	config  string // path of the configuration
 	environ []string
 	out     *output
+	desktop *desktop.Desktop // of the sandbox, if it was started
 	log     io.Writer
 
 	queue chan string // prompts; an empty one continues a turn that was interrupted
@@ -39,8 +42,8 @@ type turns struct {
 	interrupted bool     // the current turn is to end: the first one that is pending
 }
 
-func newTurns(dir directory, environ []string, out *output, log io.Writer) *turns {
-	t := &turns{config: filepath.Join(string(dir), bootstrap.EnvFile), environ: environ, out: out, log: log, queue: make(chan string, maxPrompts)}
+func newTurns(dir directory, environ []string, out *output, d *desktop.Desktop, log io.Writer) *turns {
+	t := &turns{config: filepath.Join(string(dir), bootstrap.EnvFile), environ: environ, out: out, desktop: d, log: log, queue: make(chan string, maxPrompts)}
 	t.all.Go(func() {
 		for prompt := range t.queue {
 			ended, err := t.run(prompt)
@@ -132,7 +135,7 @@ func (t *turns) passOn() {
 func (t *turns) run(prompt string) (ended bool, err error) {
 	cmd := &exec.Cmd{
 		Path: bootstrap.Program, Args: []string{bootstrap.Program, bootstrap.AgentArg, t.config, bootstrap.AgentTurn},
-		Env: t.environ, Dir: home(t.environ), Stdin: strings.NewReader(prompt), Stderr: t.log,
+		Env: t.desktop.Environ(t.environ), Dir: home(t.environ), Stdin: strings.NewReader(prompt), Stderr: t.log,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	lines, err := t.start(cmd)
@@ -195,6 +198,10 @@ func (t *turns) copy(r io.Reader) (ended bool, err error) {
 	s := bufio.NewScanner(r)
 	s.Buffer(make([]byte, 0, chunk), frame.MaxFromRuntime)
 	for s.Scan() {
+		if png, ok := bytes.CutPrefix(s.Bytes(), []byte(bootstrap.AgentScreenshot)); ok {
+			t.show(png)
+			continue
+		}
 		if !ended && bytes.HasPrefix(s.Bytes(), []byte(`{"type":"turn_end"`)) {
 			ended = true
 			t.ended() // before the client knows: its next interrupt is for the next turn
@@ -202,6 +209,15 @@ func (t *turns) copy(r io.Reader) (ended bool, err error) {
 		t.out.send(frame.Text, s.Bytes())
 	}
 	return ended, s.Err()
+}
+
+// show sends a screenshot of the agent as the desktop's own are sent. A session without a desktop has no binary
+// frames.
+func (t *turns) show(encoded []byte) {
+	png, err := base64.StdEncoding.AppendDecode(nil, encoded)
+	if err == nil && t.desktop.Started() {
+		t.out.send(frame.Binary, png)
+	}
 }
 
 // end sends the end of a turn that the agent did not send.

@@ -22,6 +22,7 @@ type listener interface {
 	answered(agent, text string, u llm.Usage)
 	called(agent string, c *llm.Call)
 	returned(agent string, r *llm.Result)
+	captured(png []byte)
 }
 
 // agent asks a model and runs tools.
@@ -85,24 +86,24 @@ func (a *agent) call(ctx context.Context, c *llm.Call) llm.Result {
 	r := llm.Result{ID: c.ID}
 	out, err := a.use(ctx, c)
 	if err != nil {
-		out, r.Failed = err.Error(), true
+		out.text, r.Failed = err.Error(), true
 	}
-	if out == "" {
-		out = "[no output]"
+	if out.text == "" {
+		out.text = "[no output]"
 	}
-	r.Output = shorten(out, maxOutput+maxOutput/8)
+	r.Output, r.Picture = shorten(out.text, maxOutput+maxOutput/8), out.picture
 	a.out.returned(a.name, &r)
 	return r
 }
 
-func (a *agent) use(ctx context.Context, c *llm.Call) (string, error) {
+func (a *agent) use(ctx context.Context, c *llm.Call) (output, error) {
 	if c.Bad {
-		return "", errors.New("the arguments are not a JSON object")
+		return output{}, errors.New("the arguments are not a JSON object")
 	}
 	for _, t := range a.tools {
 		if t.Name == c.Name {
 			return t.run(ctx, c.Args)
 		}
 	}
-	return "", fmt.Errorf("there is no tool %q", c.Name)
+	return output{}, fmt.Errorf("there is no tool %q", c.Name)
 }

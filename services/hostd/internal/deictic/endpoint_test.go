@@ -2,6 +2,7 @@ package deictic
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/millrace/millrace/events/bootstrap"
 	"github.com/millrace/millrace/services/hostd/internal/deictic/llm"
 )
 
@@ -131,6 +133,7 @@ type run struct {
 	*program
 	out, log bytes.Buffer
 	dir      string
+	captured [][]byte // screenshots of the last turn, as the client gets them
 }
 
 // newRun returns a program that has the scripted model. values are added to its configuration.
@@ -166,8 +169,17 @@ func (r *run) say(t *testing.T, prompt string) (code int, all []frame) {
 	r.out.Reset()
 	r.stdin = strings.NewReader(prompt)
 	code = r.turn(t.Context())
+	r.captured = nil
 	for line := range strings.Lines(r.out.String()) {
 		var f frame
+		if encoded, ok := strings.CutPrefix(line, bootstrap.AgentScreenshot); ok {
+			png, err := base64.StdEncoding.DecodeString(strings.TrimSpace(encoded))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.captured = append(r.captured, png)
+			continue
+		}
 		if err := json.Unmarshal([]byte(line), &f); err != nil {
 			t.Fatalf("%q: %v", line, err)
 		}

@@ -1,10 +1,12 @@
 package deictic
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
 
+	"github.com/millrace/millrace/events/bootstrap"
 	"github.com/millrace/millrace/services/hostd/internal/deictic/llm"
 )
 
@@ -69,6 +71,12 @@ func (f *frames) returned(agent string, r *llm.Result) {
 	f.send(&frame{Type: "tool_result", Agent: agent, ID: r.ID, Output: &out, Failed: r.Failed})
 }
 
+// captured prints a screenshot, which the runtime sends as a binary frame.
+func (f *frames) captured(png []byte) {
+	b := append(make([]byte, 0, len(bootstrap.AgentScreenshot)+base64.StdEncoding.EncodedLen(len(png))+1), bootstrap.AgentScreenshot...)
+	f.w.Write(append(base64.StdEncoding.AppendEncode(b, png), '\n')) //nolint:errcheck // see send
+}
+
 // progress prints what happens as lines for people.
 type progress struct{ w io.Writer }
 
@@ -84,6 +92,8 @@ func (p progress) answered(agent, text string, u llm.Usage) {
 func (p progress) called(agent string, c *llm.Call) {
 	fmt.Fprintf(p.w, "%s: %s %s\n", agent, c.Name, shorten(string(c.Args), 500))
 }
+
+func (progress) captured([]byte) {}
 
 func (p progress) returned(agent string, r *llm.Result) {
 	fmt.Fprintf(p.w, "%s: returned %d bytes\n", agent, len(r.Output))

@@ -14,8 +14,9 @@ import (
 
 // Limits of the history.
 const (
-	maxHistory = 400 << 10 // bytes of the messages of a request
-	maxRecord  = 4 << 20   // bytes of the file, beyond which it is rewritten without what requests leave out
+	maxHistory  = 400 << 10 // bytes of the messages of a request
+	maxPictures = 3         // pictures of a request, the latest ones; the record has none
+	maxRecord   = 4 << 20   // bytes of the file, beyond which it is rewritten without what requests leave out
 )
 
 // entry is a line of the record: a message, or the end of a turn.
@@ -115,6 +116,7 @@ func (h *history) add(m llm.Message) error {
 		return err
 	}
 	h.messages = bounded(append(h.messages, m), maxHistory)
+	latestPictures(h.messages)
 	h.open = true
 	if h.path != "" && h.size > maxRecord {
 		return h.rewrite()
@@ -183,6 +185,22 @@ func sizeOf(m *llm.Message) int {
 		n += len(m.Results[i].Output) + 64
 	}
 	return n
+}
+
+// latestPictures removes all but the last pictures.
+func latestPictures(all []llm.Message) {
+	n := 0
+	for i := len(all) - 1; i >= 0; i-- {
+		for j := range all[i].Results {
+			r := &all[i].Results[j]
+			if r.Picture == nil {
+				continue
+			}
+			if n++; n > maxPictures {
+				r.Picture = nil
+			}
+		}
+	}
 }
 
 // removed stands for the output of a tool that is too old to be sent again.

@@ -13,11 +13,13 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/millrace/millrace/events/bootstrap"
 	"github.com/millrace/millrace/services/hostd/internal/deictic/llm"
+	"github.com/millrace/millrace/services/hostd/internal/desktop"
 )
 
 // Exit codes.
@@ -98,7 +100,8 @@ type program struct {
 	config         config
 	environ        []string
 	client         *http.Client
-	home           string // empty: that of the environment
+	home           string     // empty: that of the environment
+	desktop        useDesktop // nil: that of the sandbox, if it has one
 	stdin          io.Reader
 	stdout, stderr io.Writer
 }
@@ -228,10 +231,19 @@ func (p *program) team(values map[string]string, out listener) (*agent, error) {
 	if info, err := os.Stat("/workspace"); err == nil && info.IsDir() && p.home == "" {
 		dir = "/workspace"
 	}
+	var s *screen
+	switch {
+	case p.desktop != nil:
+		s = &screen{do: p.desktop, captured: out.captured}
+	case hasDesktop(p.environ, values):
+		d := desktop.New(desktop.Config{Environ: p.environ, Shared: true, Setting: func(name string) string { return p.setting(values, name) }})
+		s = &screen{do: d.Do, captured: out.captured}
+	}
 	t := &team{
 		specs: specs, model: &remote{client: p.client, config: p.config, warn: p.warn}, out: out, warn: p.warn, dir: dir,
 		box: &toolbox{
-			files: &files{dir: dir, roots: rootsOf(dir, p.homeDir())},
+			screen: s,
+			files:  &files{dir: dir, roots: rootsOf(dir, p.homeDir())},
 			shell: &shell{dir: dir, environ: func() (env, tooLarge []string) {
 				now, err := p.config.read()
 				if err != nil {
@@ -242,6 +254,23 @@ func (p *program) team(values map[string]string, out listener) (*agent, error) {
 		},
 	}
 	return t.lead(), nil
+}
+
+// setting returns the current value of a variable: of the configuration, at least of values, or of the
+// environment.
+func (p *program) setting(values map[string]string, name string) string {
+	if now, err := p.config.read(); err == nil {
+		values = now
+	}
+	if v, ok := values[name]; ok {
+		return v
+	}
+	for _, v := range p.environ {
+		if value, ok := strings.CutPrefix(v, name+"="); ok {
+			return value
+		}
+	}
+	return ""
 }
 
 // rootsOf returns the directories for files, without the root of the file system.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/millrace/millrace/services/hostd/internal/deictic/llm"
@@ -76,6 +77,9 @@ func (t *team) member(s *spec) *agent {
 		t.warn("agent %s: tools that do not exist: %s", s.Name, strings.Join(unknown, ", "))
 	}
 	system := "You are an agent in a Linux sandbox. Complete the request with your tools, then answer briefly. The working directory is " + t.dir + "."
+	if slices.ContainsFunc(tools, func(t tool) bool { return t.Name == screenshotTool }) {
+		system += " It has a desktop with a browser, which you see by screenshots."
+	}
 	if s.Description != "" {
 		system += "\nYour role: " + s.Name + " (" + s.Capability + "): " + s.Description
 	}

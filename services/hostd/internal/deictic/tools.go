@@ -12,11 +12,20 @@ import (
 // tool is a tool of an agent. The model gets its error as the result.
 type tool struct {
 	llm.Declaration
-	run func(ctx context.Context, args json.RawMessage) (string, error)
+	run func(ctx context.Context, args json.RawMessage) (output, error)
+}
+
+// output is what a tool returns.
+type output struct {
+	text    string
+	picture []byte // a PNG; nil: none
 }
 
 // defaultTools are the tools of an agent whose description has none.
-var defaultTools = []string{"read_file", "write_file", "list_directory", "shell_exec"}
+var defaultTools = []string{"read_file", "write_file", "list_directory", shellTool}
+
+// shellTool is the tool that runs commands.
+const shellTool = "shell_exec"
 
 // aliases are other names of tools, which the catalogue of templates has.
 var aliases = map[string]string{"file_read": "read_file", "file_write": "write_file", "shell": "shell_exec", "search": "search_files"}
@@ -45,8 +54,9 @@ var optional = []string{"workdir"}
 
 // toolbox makes the tools of agents.
 type toolbox struct {
-	files *files
-	shell *shell
+	files  *files
+	shell  *shell
+	screen *screen // nil: the sandbox has no desktop
 }
 
 // tools returns the tools of the given names. Names of tools that do not exist are returned too.
@@ -67,6 +77,14 @@ func (b *toolbox) tools(names []string) (out []tool, unknown []string) {
 			continue
 		}
 		out = append(out, t)
+	}
+	// A command can use the desktop too, so that these tools allow an agent with commands nothing more.
+	if b.screen != nil && slices.ContainsFunc(out, func(t tool) bool { return t.Name == shellTool }) {
+		for _, d := range screenTools {
+			if t, ok := b.screen.tool(d.name); ok && !slices.ContainsFunc(out, func(o tool) bool { return o.Name == d.name }) {
+				out = append(out, t)
+			}
+		}
 	}
 	return out, unknown
 }
@@ -94,25 +112,29 @@ func (b *toolbox) tool(name string) (tool, bool) {
 		t.run = with(func(ctx context.Context, a *struct{ Path, Text string }) (string, error) {
 			return b.files.search(ctx, a.Path, a.Text)
 		})
-	case "shell_exec":
+	case shellTool:
 		t.Description = "Run a command in a shell and return its output and exit code. It has no input and ends after 10 minutes at the latest."
 		t.Schema = schema([2]string{"command", "The command."}, [2]string{"workdir", "Directory to run it in; default is the working directory."})
 		t.run = with(func(ctx context.Context, a *struct{ Command, Workdir string }) (string, error) {
 			return b.shell.run(ctx, a.Command, a.Workdir)
 		})
 	default:
-		return t, false
+		if b.screen == nil {
+			return t, false
+		}
+		return b.screen.tool(name)
 	}
 	return t, true
 }
 
-// with decodes the arguments of a tool.
-func with[A any](run func(context.Context, *A) (string, error)) func(context.Context, json.RawMessage) (string, error) {
-	return func(ctx context.Context, raw json.RawMessage) (string, error) {
+// with decodes the arguments of a tool that returns a text.
+func with[A any](run func(context.Context, *A) (string, error)) func(context.Context, json.RawMessage) (output, error) {
+	return func(ctx context.Context, raw json.RawMessage) (output, error) {
 		var a A
 		if err := json.Unmarshal(raw, &a); err != nil {
-			return "", fmt.Errorf("the arguments are not valid: %w", err)
+			return output{}, fmt.Errorf("the arguments are not valid: %w", err)
 		}
-		return run(ctx, &a)
+		text, err := run(ctx, &a)
+		return output{text: text}, err
 	}
 }

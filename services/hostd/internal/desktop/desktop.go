@@ -31,6 +31,7 @@ type Config struct {
 	Environ []string                 // environment of its programs
 	Setting func(name string) string // current value of a variable of the conversation; nil: none are set
 	Log     func(error)              // receives why a program ended; nil: discarded
+	Shared  bool                     // whether another process runs the desktop: this one uses it only
 }
 
 // Desktop is the desktop of a sandbox. Its methods may be called concurrently.
@@ -104,14 +105,18 @@ func (d *Desktop) Wait(ctx context.Context) error { return d.ready(ctx) }
 // desktop is ready, within limits, so that the first program finds it. Without a desktop the
 // environment is returned unchanged.
 func (d *Desktop) Environ(environ []string) []string {
-	d.mu.Lock()
-	started := d.stop != nil
-	d.mu.Unlock()
-	if !started {
+	if !d.Started() {
 		return environ
 	}
 	d.ready(context.Background()) //nolint:errcheck // a program reports that it cannot open the display
 	return d.withDisplay(environ)
+}
+
+// Started reports whether the desktop was started.
+func (d *Desktop) Started() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.stop != nil
 }
 
 // set records whether the display is up.

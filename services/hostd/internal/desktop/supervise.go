@@ -29,7 +29,10 @@ var chromium = []string{
 	"--no-first-run", "--test-type", "--remote-debugging-port=9222", "--window-position=0,0", fmt.Sprintf("--window-size=%d,%d", Width, Height),
 }
 
-var errEnded = errors.New("its server ended")
+var (
+	errEnded  = errors.New("its server ended")
+	errAbsent = errors.New("it has no server")
+)
 
 // repeat calls run until ctx ends, with a backoff, and logs each reason that differs from the one before.
 func (d *Desktop) repeat(ctx context.Context, run func(context.Context) error) {
@@ -59,9 +62,12 @@ func (d *Desktop) repeat(ctx context.Context, run func(context.Context) error) {
 func (d *Desktop) supervise(ctx context.Context) {
 	d.repeat(ctx, func(ctx context.Context) error {
 		var err error
-		if d.answers() {
+		switch {
+		case d.answers():
 			err = d.adopt(ctx)
-		} else {
+		case d.cfg.Shared:
+			err = errAbsent
+		default:
 			err = d.serve(ctx)
 		}
 		d.set(false, err)

@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 )
@@ -24,7 +25,7 @@ type chatRequest struct {
 
 type chatMessage struct {
 	Role      string     `json:"role"`
-	Content   *string    `json:"content"`
+	Content   any        `json:"content"` // a string, parts or nil
 	Reasoning string     `json:"reasoning_content,omitempty"`
 	Calls     []chatCall `json:"tool_calls,omitempty"`
 	CallID    string     `json:"tool_call_id,omitempty"`
@@ -36,6 +37,17 @@ type chatCall struct {
 	Type     string          `json:"type,omitempty"`
 	Function chatFunction    `json:"function"`
 	Extra    json.RawMessage `json:"extra_content,omitempty"`
+}
+
+// chatPart is a part of a message: text or image_url.
+type chatPart struct {
+	Type  string     `json:"type"`
+	Text  string     `json:"text,omitempty"`
+	Image *chatImage `json:"image_url,omitempty"`
+}
+
+type chatImage struct {
+	URL string `json:"url"`
 }
 
 type chatFunction struct {
@@ -56,17 +68,27 @@ func (chat) encode(e *Endpoint, r *Request) any {
 	out := chatRequest{Model: e.Model, Stream: true}
 	out.Options.Usage = true
 	if r.System != "" {
-		out.Messages = append(out.Messages, chatMessage{Role: "system", Content: &r.System})
+		out.Messages = append(out.Messages, chatMessage{Role: "system", Content: r.System})
 	}
+	var pictures []chatPart // results are texts: pictures follow those of an answer as a message of their own
 	for i := range r.Messages {
 		m := &r.Messages[i]
 		if m.Role == Tool {
 			for j := range m.Results {
-				out.Messages = append(out.Messages, chatMessage{Role: "tool", Content: &m.Results[j].Output, CallID: m.Results[j].ID})
+				result := &m.Results[j]
+				out.Messages = append(out.Messages, chatMessage{Role: "tool", Content: result.Output, CallID: result.ID})
+				if result.Picture != nil {
+					pictures = append(pictures, chatPart{Type: "text", Text: "The picture of the call " + result.ID + ":"},
+						chatPart{Type: "image_url", Image: &chatImage{URL: "data:" + pictureType + ";base64," + base64.StdEncoding.EncodeToString(result.Picture)}})
+				}
+			}
+			if len(pictures) > 0 && (i+1 == len(r.Messages) || r.Messages[i+1].Role != Tool) {
+				out.Messages = append(out.Messages, chatMessage{Role: string(User), Content: pictures})
+				pictures = nil
 			}
 			continue
 		}
-		msg := chatMessage{Role: string(m.Role), Content: &m.Text}
+		msg := chatMessage{Role: string(m.Role), Content: m.Text}
 		for _, c := range m.Calls {
 			msg.Calls = append(msg.Calls, chatCall{ID: c.ID, Type: "function", Function: chatFunction{Name: c.Name, Args: string(c.Args)}, Extra: c.Extra})
 		}

@@ -16,6 +16,9 @@ type format interface {
 	decoder(text func(string)) decoder
 }
 
+// pictureType is the media type of pictures.
+const pictureType = "image/png"
+
 // decoder collects an answer.
 type decoder interface {
 	event(data []byte) error // of a stream

@@ -35,6 +35,8 @@ type Result struct {
 	ID     string `json:"id"` // of the call
 	Output string `json:"output"`
 	Failed bool   `json:"failed,omitempty"`
+
+	Picture []byte `json:"-"` // a PNG that the model gets beside Output; nil: none
 }
 
 // Declaration describes a tool to the model.

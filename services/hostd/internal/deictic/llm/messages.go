@@ -33,7 +33,7 @@ type blockMessage struct {
 	Content []block `json:"content"`
 }
 
-// block is a part of a message: text, tool_use or tool_result.
+// block is a part of a message: text, image, tool_use or tool_result.
 type block struct {
 	Type    string          `json:"type"`
 	Text    string          `json:"text,omitempty"`
@@ -41,8 +41,15 @@ type block struct {
 	Name    string          `json:"name,omitempty"`
 	Input   json.RawMessage `json:"input,omitempty"`
 	UseID   string          `json:"tool_use_id,omitempty"`
-	Content string          `json:"content,omitempty"`
+	Content any             `json:"content,omitempty"` // of a tool_result: a string or blocks
+	Source  *blockSource    `json:"source,omitempty"`  // of an image
 	Failed  bool            `json:"is_error,omitempty"`
+}
+
+type blockSource struct {
+	Type      string `json:"type"`
+	MediaType string `json:"media_type"`
+	Data      []byte `json:"data"` // in base64
 }
 
 type blockTool struct {
@@ -79,7 +86,11 @@ func blocksOf(m *Message) (role string, blocks []block) {
 		blocks = append(blocks, block{Type: "tool_use", ID: c.ID, Name: c.Name, Input: c.Args})
 	}
 	for _, r := range m.Results {
-		blocks = append(blocks, block{Type: "tool_result", UseID: r.ID, Content: r.Output, Failed: r.Failed})
+		var content any = r.Output
+		if r.Picture != nil {
+			content = []block{{Type: "text", Text: r.Output}, {Type: "image", Source: &blockSource{Type: "base64", MediaType: pictureType, Data: r.Picture}}}
+		}
+		blocks = append(blocks, block{Type: "tool_result", UseID: r.ID, Content: content, Failed: r.Failed})
 	}
 	if m.Role == Assistant {
 		return string(Assistant), blocks
