@@ -83,6 +83,7 @@ needs_e2e() {
 	need ssh openssh-client
 	need sshd openssh-server
 	need vim vim
+	need chromium chromium
 	need top procps
 	need tmux tmux
 	# Desktops of e2a: 10 s, 27 MB to download.
