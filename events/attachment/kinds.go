@@ -8,9 +8,11 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/internal/codec"
 	"github.com/millrace/millrace/events/internal/fold"
 	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
+	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
@@ -18,6 +20,7 @@ import (
 const (
 	sessionPrefix = "attach.session."
 	gatewayPrefix = "attach.gateway."
+	writerPrefix  = "attach.writer."
 
 	// leaseAge is the age at which the lease of a run that has ended is removed, unless a session
 	// still names the run. It is far above unknownAge.
@@ -86,4 +89,32 @@ var leases = &fold.Document[string, lease]{
 	},
 	Over: func(l *lease) (time.Time, bool) { return l.ends(), true },
 	Keep: leaseAge,
+}
+
+// writers is how writers of terminals are stored. Their key is the end of the subject.
+var writers = &fold.Document[string, Writer]{
+	Name: "writer", Stream: streams.Attachments,
+	Subject: func(w *Writer) string { return writerPrefix + keyOf(w.Tenant, string(w.Process)) },
+	Key:     func(w *Writer) string { return keyOf(w.Tenant, string(w.Process)) },
+	Compare: func(a, b Writer) int { return strings.Compare(string(a.Process), string(b.Process)) },
+	Rev:     func(w *Writer) uint64 { return w.Rev },
+	Encode: func(w *Writer) proto.Message {
+		return &pb.TerminalWriter{
+			Tenant: w.Tenant, Process: string(w.Process), Lease: w.Holder.Lease[:], Name: w.Holder.Name, SinceNs: codec.Nanos(w.Holder.Since),
+			Gateway: w.Gateway, Asked: w.Asked.Lease[:], AskedName: w.Asked.Name, AskedNs: codec.Nanos(w.Asked.Since), Attempt: NewID(),
+		}
+	},
+	Decode: func(m store.Message) (Writer, error) {
+		var b pb.TerminalWriter
+		err := proto.Unmarshal(m.Data, &b)
+		w := Writer{
+			Tenant: b.Tenant, Process: process.ID(b.Process), Gateway: b.Gateway, Stored: m.Time, Received: time.Now(), Rev: m.Seq,
+			Holder: Claim{Name: b.Name, Since: codec.Time(b.SinceNs)}, Asked: Claim{Name: b.AskedName, Since: codec.Time(b.AskedNs)},
+		}
+		copy(w.Holder.Lease[:], b.Lease)
+		copy(w.Asked.Lease[:], b.Asked)
+		return w, err
+	},
+	Over: func(w *Writer) (time.Time, bool) { return w.Stored, true }, // each ends by itself
+	Keep: endedAge,
 }

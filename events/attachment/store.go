@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
 )
 
 const (
@@ -29,6 +30,7 @@ type Store struct {
 	progress *fold.Progress
 	sessions *fold.Table[string, Session]
 	leases   *fold.Table[string, lease]
+	writers  *fold.Table[string, Writer]
 	swept    fold.Swept
 
 	contact fleet.Contact // guarded by the lock of the view
@@ -38,7 +40,7 @@ type Store struct {
 func NewStore(conn *store.Conn) *Store {
 	p := fold.NewProgress(conn)
 	s := &Store{
-		conn: conn, progress: p, sessions: fold.NewTable(p, sessions), leases: fold.NewTable(p, leases),
+		conn: conn, progress: p, sessions: fold.NewTable(p, sessions), leases: fold.NewTable(p, leases), writers: fold.NewTable(p, writers),
 		contact: fleet.Contact{MaxGap: maxGap},
 	}
 	s.leases.InUse = s.namedRuns
@@ -54,6 +56,9 @@ func (s *Store) Start(ctx context.Context) error {
 func (s *Store) apply(m store.Message) error {
 	if strings.HasPrefix(m.Subject, gatewayPrefix) {
 		return s.leases.Source().Apply(m)
+	}
+	if strings.HasPrefix(m.Subject, writerPrefix) {
+		return s.writers.Source().Apply(m)
 	}
 	return s.sessions.Source().Apply(m)
 }
@@ -116,6 +121,22 @@ func (s *Store) Session(tenant, id string) (Session, bool) {
 // its argument.
 func (s *Store) Sessions(keep func(*Session) bool) []Session { return s.sessions.List(keep) }
 
+// Writer returns the writer of a terminal as of the view, and whether a client has the lease.
+func (s *Store) Writer(tenant string, id process.ID, now time.Time) (w Writer, held bool) {
+	w, ok := s.writers.Get(keyOf(tenant, string(id)))
+	if !ok {
+		return Writer{Tenant: tenant, Process: id}, false
+	}
+	gone := s.Holder(&Session{Gateway: w.Gateway, Since: w.Stored}).Gone
+	return w, w.Held(gone, now)
+}
+
+// PutWriter replaces the writer of a terminal as [Store.Put] replaces a session.
+func (s *Store) PutWriter(ctx context.Context, w *Writer) error {
+	_, err := writers.Put(ctx, s.conn, w)
+	return err
+}
+
 // Holder returns what is known about the gateway of a session.
 func (s *Store) Holder(x *Session) Holder {
 	s.progress.Lock()
@@ -144,12 +165,17 @@ func (s *Store) expire(now time.Time) {
 	defer s.progress.Unlock()
 	s.sessions.Expire(now)
 	s.leases.Expire(now)
+	s.writers.Expire(now)
 }
 
 // needed reports whether a subject must stay in the log.
 func (s *Store) needed(subject string) bool {
 	if run, ok := strings.CutPrefix(subject, gatewayPrefix); ok {
 		_, found := s.leases.Get(run)
+		return found
+	}
+	if key, ok := strings.CutPrefix(subject, writerPrefix); ok {
+		_, found := s.writers.Get(key)
 		return found
 	}
 	x, found := s.sessions.Get(strings.TrimPrefix(subject, sessionPrefix))

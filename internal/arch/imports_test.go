@@ -106,7 +106,7 @@ var rules = []rule{
 	{path: "events/command", may: []string{"events/internal/codec", "events/internal/store", "events/internal/streams", "events/kind", "events/process", "events/sandbox", "schema/...", protobuf}},
 	{path: "events/tunnel", may: []string{"events/internal/store", "events/internal/streams", "events/kind", "events/mux", "internal/waiting"}},
 	{path: "events/tally", may: []string{"events/internal/store", "events/internal/streams", "events/kind"}},
-	{path: "events/attachment", may: []string{"events/fleet", "events/internal/fold", "events/internal/store", "events/internal/streams", "events/kind", "events/sandbox", "schema/...", protobuf}},
+	{path: "events/attachment", may: []string{"events/fleet", "events/internal/codec", "events/internal/fold", "events/internal/store", "events/internal/streams", "events/kind", "events/process", "events/sandbox", "schema/...", protobuf}},
 	{path: "events/account", may: []string{"events/kind", "events/seal"}},
 	{path: "events/audit", may: []string{"events/kind"}},
 	{path: "events/bundle", may: []string{"events/kind", "events/seal"}},

@@ -20,6 +20,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/sandboxes"
 	"github.com/millrace/millrace/services/gateway/internal/screens"
 	"github.com/millrace/millrace/services/gateway/internal/tail"
+	"github.com/millrace/millrace/services/gateway/internal/writers"
 )
 
 // surface is a set of routes that belong to one family.
@@ -60,6 +61,7 @@ func (s *server) surfaces() []surface {
 		}).Register},
 		{family.Millrace, sandboxes.New(gateway, s.streams).Register},
 		{family.Millrace, s.shares.Register},
+		{family.Millrace, writers.New(s.keeper.Store(), s.keeper.ID(), gateway).Register},
 		{family.Millrace, durable.New(gateway, s.streams).Register},
 		{family.Millrace, tail.New(tail.Config{Log: s.cfg.View, Streams: s.streams, Operator: isOperator}).Register},
 	}

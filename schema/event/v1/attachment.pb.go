@@ -195,6 +195,124 @@ func (x *GatewayLease) GetTtlNs() int64 {
 	return 0
 }
 
+// TerminalWriter is the client that may type into a terminal: subject attach.writer.<tenant>.<process>,
+// the last message is valid. Its time to live starts when a reader receives it.
+type TerminalWriter struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Process       string                 `protobuf:"bytes,2,opt,name=process,proto3" json:"process,omitempty"`
+	Lease         []byte                 `protobuf:"bytes,3,opt,name=lease,proto3" json:"lease,omitempty"`                     // SHA-256 of the lease's id; empty: it was released
+	Name          string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`                       // that the client is shown under
+	SinceNs       int64                  `protobuf:"varint,5,opt,name=since_ns,json=sinceNs,proto3" json:"since_ns,omitempty"` // when the client took the lease
+	Gateway       string                 `protobuf:"bytes,6,opt,name=gateway,proto3" json:"gateway,omitempty"`                 // run of the gateway that stored it
+	Asked         []byte                 `protobuf:"bytes,7,opt,name=asked,proto3" json:"asked,omitempty"`                     // SHA-256 of the lease's id of the client that waits for a hand-over
+	AskedName     string                 `protobuf:"bytes,8,opt,name=asked_name,json=askedName,proto3" json:"asked_name,omitempty"`
+	AskedNs       int64                  `protobuf:"varint,9,opt,name=asked_ns,json=askedNs,proto3" json:"asked_ns,omitempty"`
+	Attempt       string                 `protobuf:"bytes,10,opt,name=attempt,proto3" json:"attempt,omitempty"` // random
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TerminalWriter) Reset() {
+	*x = TerminalWriter{}
+	mi := &file_event_v1_attachment_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TerminalWriter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TerminalWriter) ProtoMessage() {}
+
+func (x *TerminalWriter) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_attachment_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TerminalWriter.ProtoReflect.Descriptor instead.
+func (*TerminalWriter) Descriptor() ([]byte, []int) {
+	return file_event_v1_attachment_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *TerminalWriter) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *TerminalWriter) GetProcess() string {
+	if x != nil {
+		return x.Process
+	}
+	return ""
+}
+
+func (x *TerminalWriter) GetLease() []byte {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+func (x *TerminalWriter) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *TerminalWriter) GetSinceNs() int64 {
+	if x != nil {
+		return x.SinceNs
+	}
+	return 0
+}
+
+func (x *TerminalWriter) GetGateway() string {
+	if x != nil {
+		return x.Gateway
+	}
+	return ""
+}
+
+func (x *TerminalWriter) GetAsked() []byte {
+	if x != nil {
+		return x.Asked
+	}
+	return nil
+}
+
+func (x *TerminalWriter) GetAskedName() string {
+	if x != nil {
+		return x.AskedName
+	}
+	return ""
+}
+
+func (x *TerminalWriter) GetAskedNs() int64 {
+	if x != nil {
+		return x.AskedNs
+	}
+	return 0
+}
+
+func (x *TerminalWriter) GetAttempt() string {
+	if x != nil {
+		return x.Attempt
+	}
+	return ""
+}
+
 var File_event_v1_attachment_proto protoreflect.FileDescriptor
 
 const file_event_v1_attachment_proto_rawDesc = "" +
@@ -214,7 +332,20 @@ const file_event_v1_attachment_proto_rawDesc = "" +
 	" \x01(\x03R\x05ttlNs\"7\n" +
 	"\fGatewayLease\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\tR\x03run\x12\x15\n" +
-	"\x06ttl_ns\x18\x02 \x01(\x03R\x05ttlNsB6Z4github.com/millrace/millrace/schema/event/v1;eventv1b\x06proto3"
+	"\x06ttl_ns\x18\x02 \x01(\x03R\x05ttlNs\"\x8b\x02\n" +
+	"\x0eTerminalWriter\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x18\n" +
+	"\aprocess\x18\x02 \x01(\tR\aprocess\x12\x14\n" +
+	"\x05lease\x18\x03 \x01(\fR\x05lease\x12\x12\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\x12\x19\n" +
+	"\bsince_ns\x18\x05 \x01(\x03R\asinceNs\x12\x18\n" +
+	"\agateway\x18\x06 \x01(\tR\agateway\x12\x14\n" +
+	"\x05asked\x18\a \x01(\fR\x05asked\x12\x1d\n" +
+	"\n" +
+	"asked_name\x18\b \x01(\tR\taskedName\x12\x19\n" +
+	"\basked_ns\x18\t \x01(\x03R\aaskedNs\x12\x18\n" +
+	"\aattempt\x18\n" +
+	" \x01(\tR\aattemptB6Z4github.com/millrace/millrace/schema/event/v1;eventv1b\x06proto3"
 
 var (
 	file_event_v1_attachment_proto_rawDescOnce sync.Once
@@ -228,10 +359,11 @@ func file_event_v1_attachment_proto_rawDescGZIP() []byte {
 	return file_event_v1_attachment_proto_rawDescData
 }
 
-var file_event_v1_attachment_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_event_v1_attachment_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
 var file_event_v1_attachment_proto_goTypes = []any{
 	(*AttachedSession)(nil), // 0: millrace.event.v1.AttachedSession
 	(*GatewayLease)(nil),    // 1: millrace.event.v1.GatewayLease
+	(*TerminalWriter)(nil),  // 2: millrace.event.v1.TerminalWriter
 }
 var file_event_v1_attachment_proto_depIdxs = []int32{
 	0, // [0:0] is the sub-list for method output_type
@@ -252,7 +384,7 @@ func file_event_v1_attachment_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_event_v1_attachment_proto_rawDesc), len(file_event_v1_attachment_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   2,
+			NumMessages:   3,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

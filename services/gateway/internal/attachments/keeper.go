@@ -66,6 +66,9 @@ func New(cfg Config) *Keeper {
 // ID returns the run of the gateway.
 func (k *Keeper) ID() string { return k.run }
 
+// Store returns the store of the attachments.
+func (k *Keeper) Store() *attachment.Store { return k.cfg.Store }
+
 // Sync waits until the view of sessions has everything stored before the call.
 func (k *Keeper) Sync(ctx context.Context) error { return k.cfg.Store.Sync(ctx) }
 
