@@ -75,6 +75,7 @@ func (d *Documents) PutWebhook(ctx context.Context, w *webhook.Webhook) (uint64,
 	b := &pb.Webhook{
 		Id: string(w.ID), Tenant: w.Tenant, Name: w.Name, Url: w.URL, Enabled: w.Enabled,
 		Sealed: []byte(w.Secret), CreatedNs: codec.Nanos(w.Created), From: uint64(w.From), Removed: w.Removed,
+		Format: string(w.Format),
 	}
 	for _, t := range w.Types {
 		b.Types = append(b.Types, string(t))
@@ -161,7 +162,7 @@ func decodeWebhook(m store.Message) (webhook.Webhook, error) {
 	id, err := webhook.ParseID(b.Id)
 	w := webhook.Webhook{
 		ID: id, Tenant: b.Tenant, Name: b.Name, URL: b.Url, Enabled: b.Enabled, Secret: seal.Text(b.Sealed),
-		Created: codec.Time(b.CreatedNs), From: webhook.Position(b.From), Removed: b.Removed, Rev: m.Seq, Changed: m.Time,
+		Format: webhook.Format(b.Format), Created: codec.Time(b.CreatedNs), From: webhook.Position(b.From), Removed: b.Removed, Rev: m.Seq, Changed: m.Time,
 	}
 	for _, t := range b.Types {
 		w.Types = append(w.Types, webhook.Type(t))

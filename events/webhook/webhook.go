@@ -62,6 +62,7 @@ type Webhook struct {
 	URL     string
 	Enabled bool
 	Types   []Type
+	Format  Format
 	Secret  seal.Text // signature secret
 	Created time.Time
 	From    Position // events up to this position are not delivered

@@ -22,6 +22,7 @@ const (
 	server   = "github.com/nats-io/nats-server/v2/..."
 	ulid     = "github.com/oklog/ulid/v2"
 	protobuf = "google.golang.org/protobuf/..."
+	otlp     = "go.opentelemetry.io/proto/otlp/..."
 	fiber    = "github.com/gofiber/fiber/v2/..."
 	fasthttp = "github.com/valyala/fasthttp/..."
 	fws      = "github.com/gofiber/contrib/websocket"
@@ -136,7 +137,7 @@ var rules = []rule{
 	{path: "services/reaper/internal/persist", may: []string{vocabulary, "internal/waiting", "internal/outbound"}, std: []string{"net/http"}},
 	{path: "services/reaper/internal/tokens", may: []string{vocabulary}},
 	{path: "services/reaper/internal/rekey", may: []string{vocabulary}},
-	{path: "services/reaper/internal/deliver", may: []string{vocabulary, "internal/waiting", "internal/outbound"}, std: []string{"net/http"}},
+	{path: "services/reaper/internal/deliver", may: []string{vocabulary, "internal/waiting", "internal/outbound", protobuf, otlp}, tests: []string{"github.com/standard-webhooks/standard-webhooks/libraries/go"}, std: []string{"net/http"}},
 
 	{path: "services/gateway", may: []string{vocabulary, "internal/ops", "internal/outbound", gw + "...", fiber, fasthttp, ulid, group}, std: []string{"net/http"}, tests: []string{wsframes, gosmtp, bcrypt}},
 	{path: gw + "recovery", may: []string{vocabulary}},

@@ -34,6 +34,25 @@ type hookBody struct {
 	URL       string    `json:"url"`
 	Enabled   bool      `json:"enabled"`
 	Events    []string  `json:"events"`
+	Format    string    `json:"format"`
+}
+
+// The format of deliveries is that of E2B unless another one is chosen, and can change.
+func TestWebhookFormat(t *testing.T) {
+	f := newFixture(t)
+	var made hookBody
+	f.do("POST", "/events/webhooks", newHook).decodeWant(t, 201, &made)
+	if made.Format != "e2b" {
+		t.Errorf("format of a new webhook: %q", made.Format)
+	}
+	path := "/events/webhooks/" + made.ID
+	for _, format := range []string{"standard", "otlp", "e2b"} {
+		f.do("PATCH", path, `{"format":"`+format+`"}`).decodeWant(t, 200, &made)
+		if made.Format != format || made.Name != "n" {
+			t.Errorf("changed to %s: %+v", format, made)
+		}
+	}
+	f.do("PATCH", path, `{"format":"xml"}`).wantError(t, "unknown format", 400)
 }
 
 // Only its tenant can create, read, change and delete a webhook, whose secret is never shown.

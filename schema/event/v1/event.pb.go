@@ -4499,6 +4499,7 @@ type Webhook struct {
 	CreatedNs     int64                  `protobuf:"varint,8,opt,name=created_ns,json=createdNs,proto3" json:"created_ns,omitempty"`
 	From          uint64                 `protobuf:"varint,9,opt,name=from,proto3" json:"from,omitempty"` // position in SBX; events up to it are not delivered
 	Removed       bool                   `protobuf:"varint,10,opt,name=removed,proto3" json:"removed,omitempty"`
+	Format        string                 `protobuf:"bytes,11,opt,name=format,proto3" json:"format,omitempty"` // of a delivery; empty: E2B's
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4601,6 +4602,13 @@ func (x *Webhook) GetRemoved() bool {
 		return x.Removed
 	}
 	return false
+}
+
+func (x *Webhook) GetFormat() string {
+	if x != nil {
+		return x.Format
+	}
+	return ""
 }
 
 // WebhookCursor is the position up to which events were delivered: subject
@@ -7898,7 +7906,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\aremoved\x18\t \x01(\bR\aremoved\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xec\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x84\x02\n" +
 	"\aWebhook\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x12\n" +
@@ -7911,7 +7919,8 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"created_ns\x18\b \x01(\x03R\tcreatedNs\x12\x12\n" +
 	"\x04from\x18\t \x01(\x04R\x04from\x12\x18\n" +
 	"\aremoved\x18\n" +
-	" \x01(\bR\aremoved\"\x82\x01\n" +
+	" \x01(\bR\aremoved\x12\x16\n" +
+	"\x06format\x18\v \x01(\tR\x06format\"\x82\x01\n" +
 	"\rWebhookCursor\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x04R\x02at\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x1a\n" +

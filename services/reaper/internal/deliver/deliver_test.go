@@ -75,8 +75,13 @@ func (w *world) deliver(cfg Config) (stop func()) {
 
 func (w *world) hook(tenant, url string) webhook.Webhook {
 	w.t.Helper()
+	return w.hookOf(tenant, url, webhook.FormatE2B)
+}
+
+func (w *world) hookOf(tenant, url string, format webhook.Format) webhook.Webhook {
+	w.t.Helper()
 	h := webhook.Webhook{
-		ID: webhook.NewID(), Tenant: tenant, Name: "n", URL: url, Enabled: true, Types: webhook.Types(),
+		ID: webhook.NewID(), Format: format, Tenant: tenant, Name: "n", URL: url, Enabled: true, Types: webhook.Types(),
 		Created: time.Now(), From: webhook.Through(w.view.SandboxesRev()),
 	}
 	h.Secret = sealtest.Seal(w.t, w.ring, h.Place(), secret)

@@ -45,7 +45,7 @@ func (d *deliverer) attempt(ctx context.Context, h *catalog.Hook, e *webhook.Eve
 	a.Took = time.Since(began)
 	if err != nil {
 		a.Error = clip(describe(err, d.cfg.Timeout), maxError)
-		a.Last = number >= d.cfg.Attempts && ctx.Err() == nil
+		a.Last = h.Format.Final(number, d.cfg.Attempts, int(a.Status)) && ctx.Err() == nil
 	}
 	if ctx.Err() == nil {
 		if err := d.cfg.Log.AppendAttempt(ctx, h.Tenant, h.ID, &a); err != nil && ctx.Err() == nil {
@@ -61,7 +61,7 @@ func (d *deliverer) send(ctx context.Context, h *catalog.Hook, e *webhook.Event,
 	if err != nil {
 		return err
 	}
-	body, err := e.Payload()
+	header, body, err := content(h, e, secret, a)
 	if err != nil {
 		return err
 	}
@@ -71,12 +71,10 @@ func (d *deliverer) send(ctx context.Context, h *catalog.Hook, e *webhook.Event,
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "millrace-webhooks/1")
-	req.Header.Set(webhook.HeaderWebhook, string(h.ID))
-	req.Header.Set(webhook.HeaderDelivery, a.ID)
-	req.Header.Set(webhook.HeaderVersion, webhook.SignatureVersion)
-	req.Header.Set(webhook.HeaderSignature, webhook.Sign(secret, body))
+	for name, value := range header {
+		req.Header.Set(name, value)
+	}
 	resp, err := d.client.Do(req)
 	if err != nil {
 		return err

@@ -41,11 +41,13 @@ type webhookBody struct {
 	URL       string         `json:"url"`
 	Enabled   bool           `json:"enabled"`
 	Events    []webhook.Type `json:"events"`
+	Format    string         `json:"format"` // ours
 }
 
 func webhookOf(h *catalog.Hook) webhookBody {
 	return webhookBody{
 		ID: h.ID, TeamID: h.Tenant, Name: h.Name, CreatedAt: h.Created.UTC(), URL: h.URL, Enabled: h.Enabled, Events: h.Types,
+		Format: h.Format.String(),
 	}
 }
 
@@ -56,8 +58,10 @@ type webhookChange struct {
 	Enabled *bool    `json:"enabled"`
 	Events  []string `json:"events"`
 	Secret  *string  `json:"signatureSecret"`
+	Format  *string  `json:"format"` // ours: e2b (default), standard or otlp
 
-	types []webhook.Type
+	format webhook.Format
+	types  []webhook.Type
 }
 
 func (h *Handler) decode(c *fiber.Ctx) (webhookChange, error) {
@@ -74,6 +78,9 @@ func (h *Handler) decode(c *fiber.Ctx) (webhookChange, error) {
 	}
 	if b.Secret != nil && err == nil {
 		err = webhook.CheckSecret(*b.Secret)
+	}
+	if b.Format != nil && err == nil {
+		b.format, err = webhook.ParseFormat(*b.Format)
 	}
 	if b.Events != nil && err == nil {
 		if b.types, err = webhook.ParseTypes(b.Events); err == nil && len(b.types) == 0 {
@@ -96,6 +103,9 @@ func (b *webhookChange) apply(w *webhook.Webhook) {
 	}
 	if b.types != nil {
 		w.Types = b.types
+	}
+	if b.Format != nil {
+		w.Format = b.format
 	}
 }
 

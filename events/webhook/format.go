@@ -1,0 +1,97 @@
+package webhook
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+)
+
+// Format is the form of a webhook's deliveries.
+type Format string
+
+// The formats.
+const (
+	FormatE2B      Format = ""         // E2B's payload, headers and signature
+	FormatStandard Format = "standard" // as Standard Webhooks specifies
+	FormatOTLP     Format = "otlp"     // a log record of OpenTelemetry, over HTTP
+)
+
+// ParseFormat returns the format of a name, of which e2b is the default. It returns Invalid for
+// another name.
+func ParseFormat(s string) (Format, error) {
+	switch f := Format(s); f {
+	case FormatE2B, FormatStandard, FormatOTLP:
+		return f, nil
+	case "e2b":
+		return FormatE2B, nil
+	}
+	return "", kind.New(kind.Invalid, "check webhook", "", "format must be e2b, standard or otlp")
+}
+
+// String returns the format's name.
+func (f Format) String() string {
+	if f == FormatE2B {
+		return "e2b"
+	}
+	return string(f)
+}
+
+const badRequest = 400 // status of HTTP
+
+// Final reports whether an attempt that failed was the last one. E2B's receivers get so many
+// attempts. The others get an event until it is accepted, or no longer kept; an OTLP receiver that
+// calls the request bad would do so again.
+func (f Format) Final(number, attempts, status int) bool {
+	switch f {
+	case FormatStandard:
+		return false
+	case FormatOTLP:
+		return status == badRequest
+	}
+	return number >= attempts
+}
+
+// The headers of a delivery in the format standard.
+const (
+	HeaderStandardID        = "Webhook-Id"
+	HeaderStandardTimestamp = "Webhook-Timestamp"
+	HeaderStandardSignature = "Webhook-Signature"
+
+	standardPrefix = "whsec_" // of a secret in base64
+)
+
+// SignStandard returns the signature of a delivery: HMAC-SHA256 of the event's id, the time in
+// seconds and the payload, joined by dots. The key is the secret, or what follows whsec_, decoded
+// from base64.
+func SignStandard(secret, id string, at time.Time, payload []byte) string {
+	key := []byte(secret)
+	if text, ok := strings.CutPrefix(secret, standardPrefix); ok {
+		if raw, err := base64.StdEncoding.DecodeString(text); err == nil {
+			key = raw
+		}
+	}
+	h := hmac.New(sha256.New, key)
+	h.Write([]byte(id + "." + strconv.FormatInt(at.Unix(), 10) + "."))
+	h.Write(payload)
+	return "v1," + base64.StdEncoding.EncodeToString(h.Sum(nil))
+}
+
+// Standard returns the body of a delivery in the format standard: type, timestamp, and E2B's
+// payload as the data. It is the same at every attempt.
+func (e *Event) Standard() ([]byte, error) {
+	data, err := e.Payload()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(struct {
+		Type      Type            `json:"type"`
+		Timestamp time.Time       `json:"timestamp"`
+		Data      json.RawMessage `json:"data"`
+	}{e.Type, e.Time.UTC(), data})
+}
