@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -50,6 +51,7 @@ func (k *talk) turn() (all []agentFrame) {
 // agentModel is a model over TLS that calls a tool and then answers with the output of the tool.
 type agentModel struct {
 	*httptest.Server
+	command string        // that the tool runs; empty: one that counts its runs
 	held    atomic.Bool   // whether prompts with the text "hold" get no response
 	waiting chan struct{} // receives for each such request
 	keys    chan string   // of the requests
@@ -89,7 +91,7 @@ func (m *agentModel) respond(w http.ResponseWriter, r *http.Request) {
 		events = append(events, `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`,
 			fmt.Sprintf(`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":%s}}`, text))
 	} else {
-		command, _ := json.Marshal(map[string]string{"command": "echo ran >> ran; wc -l < ran"})
+		command, _ := json.Marshal(map[string]string{"command": cmp.Or(m.command, "echo ran >> ran; wc -l < ran")})
 		args, _ := json.Marshal(string(command))
 		events = append(events, `{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"c1","name":"shell_exec","input":{}}}`,
 			fmt.Sprintf(`{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":%s}}`, args))
