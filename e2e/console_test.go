@@ -9,6 +9,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/millrace/millrace/e2e/rig"
+	"github.com/millrace/millrace/events/attachment"
 )
 
 // shifts adds up the layout shifts of a page that its user did not cause.
@@ -58,7 +59,9 @@ func TestConsole(t *testing.T) {
 	link := b.scrubs()
 	b.goesOn(s, front)
 	b.shares()
+	second := b.handsOver(front.URL)
 	b.opensPages(front.URL, sandbox)
+	second.keepsTyping()
 	b.killsSandbox(front.URL, sandbox)
 
 	b.visit(link) // the record is there after the sandbox
@@ -140,6 +143,35 @@ func (b *tab) goesOn(s *rig.Split, front *balancer) {
 	s.Program("gateway-1").Kill9()
 	b.run(chromedp.KeyEvent("echo after-$((1+1))\r"))
 	b.until(`%s.includes('after-2')`, screen)
+}
+
+// handsOver opens the terminal in a second browser, which asks for the keys and receives them. It returns that browser.
+func (b *tab) handsOver(url string) *tab {
+	b.t.Helper()
+	second := newBrowser(b.t)
+	second.signIn(url, rig.SplitKey)
+	second.visit(value[string](b, "location.href"))
+	second.until(`document.querySelector('[data-test=other]')?.textContent === 'console types'`)
+	second.press("Type")
+	second.until(`document.querySelector('[data-test=type]').textContent === 'Stop waiting'`)
+	b.until(`document.querySelector('[data-test=other]').textContent === 'console asks to type'`)
+	second.press("Stop waiting")
+	b.until(`document.querySelector('[data-test=other]').textContent === ''`)
+	second.press("Type")
+	b.press("Hand over")
+	b.until(`document.querySelector('[data-test=mode]').textContent === 'watching' && document.querySelector('[data-test=other]').textContent === 'console types'`)
+	second.until(`document.querySelector('[data-test=mode]').textContent === 'typing'`)
+	second.run(chromedp.Evaluate(`window.begun = performance.now()`, nil), chromedp.KeyEvent("echo second-$((1+1))\r"))
+	b.until(`%s.includes('second-2')`, screen)
+	return second
+}
+
+// keepsTyping types again when the lease would have ended without its renewals.
+func (b *tab) keepsTyping() {
+	b.t.Helper()
+	b.until(`performance.now() - window.begun > %d`, attachment.WriterTTL.Milliseconds())
+	b.run(chromedp.KeyEvent("echo renewed-$((1+1))\r"))
+	b.until(`%s.includes('renewed-2') && document.querySelector('[data-test=mode]').textContent === 'typing'`, screen)
 }
 
 // opensPages opens the other pages.

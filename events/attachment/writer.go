@@ -84,9 +84,13 @@ func (w *Writer) HandOver(lease LeaseHash, held bool, now time.Time) error {
 	return nil
 }
 
-// Release ends a lease. A client that waits becomes the writer. It returns Conflict if the lease is another
-// client's.
+// Release ends a lease, or the wait of a client. A client that waits for the lease becomes the writer. It
+// returns Conflict if the lease is another client's.
 func (w *Writer) Release(lease LeaseHash, held bool, now time.Time) error {
+	if held && w.Asked.Lease == lease && w.Holder.Lease != lease {
+		w.Asked = Claim{}
+		return nil
+	}
 	if held && w.Holder.Lease != lease {
 		return w.conflict()
 	}

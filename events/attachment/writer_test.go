@@ -33,6 +33,12 @@ func TestWriter(t *testing.T) {
 	if _, err := take(eve, true); !kind.Is(err, kind.Conflict) || !strings.Contains(kind.Message(err), `"Bob"`) {
 		t.Errorf("to ask after another client: %v", err)
 	}
+	if err := w.Release(bob.Lease, true, now); err != nil || w.Holder.Name != "Ann" || w.Asked.Name != "" {
+		t.Errorf("the end of a wait: %+v, %v", w, err)
+	}
+	if ok, err := take(bob, true); ok || err != nil {
+		t.Errorf("to ask again: %v, %v", ok, err)
+	}
 	if err := w.HandOver(bob.Lease, true, now); !kind.Is(err, kind.Conflict) {
 		t.Errorf("a hand-over by another client: %v", err)
 	}

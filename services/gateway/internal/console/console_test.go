@@ -31,7 +31,7 @@ func serve(t *testing.T) func(path string, headers ...string) (*http.Response, s
 		for i := 0; i+1 < len(headers); i += 2 {
 			req.Header.Set(headers[i], headers[i+1])
 		}
-		resp, err := app.Test(req)
+		resp, err := app.Test(req, -1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -40,8 +40,9 @@ export class Terminal {
 		this.screen = new Screen();
 		this.player = new Player(o.path, (f) => this.past(f), o.signal);
 		this.timeline = new Timeline((seq) => this.seek(seq));
-		this.writer = new Writer(o.path, (held) => this.mode(held));
+		this.writer = new Writer(o.path, () => this.mode());
 		this.status = h('span', { role: 'status', 'data-test': 'mode' });
+		this.other = h('span.muted', { role: 'status', 'data-test': 'other' });
 		this.build();
 	}
 
@@ -51,17 +52,19 @@ export class Terminal {
 		this.keys = h('textarea.keys', { 'aria-label': 'Keys for the terminal', autocapitalize: 'off', autocomplete: 'off', spellcheck: 'false', tabindex: '-1' });
 		this.screen.grid.append(this.keys);
 		this.type = button('Type', () => this.toggle(), { class: 'primary', 'data-test': 'type' });
+		this.hand = button('Hand over', () => this.writer.handOver(), { 'data-test': 'hand-over', hidden: true });
 		this.live = h('button', { type: 'button', onclick: () => this.watch() }, 'Live');
 		this.playButton = h('button', { type: 'button', 'data-test': 'play', onclick: () => this.togglePlay() }, 'Play');
 		this.speed = select(speeds.map((s) => [String(s), s + '×']), { 'aria-label': 'Speed', onchange: () => { this.player.speed = Number(this.speed.value); } }, '1');
 		this.title = h('span.muted');
 		const writable = !session.share && this.process.state !== 'ended';
 		this.el = h('div', null,
-			h('div.bar.center', null, this.status, writable && this.type, this.title),
+			h('div.bar.center', null, this.status, writable && [this.type, this.hand, this.other], this.title),
 			this.screen.el, this.controls());
 		this.listen();
 		const timer = setInterval(() => this.process.state !== 'ended' && !document.hidden && this.loadTimeline(), refresh);
-		signal.addEventListener('abort', () => { clearInterval(timer); if (this.writer.held) this.writer.release().catch(() => {}); });
+		signal.addEventListener('abort', () => { clearInterval(timer); if (this.writer.held || this.writer.waits) this.writer.release().catch(() => {}); });
+		if (writable) this.writer.watch(signal);
 	}
 
 	/** Returns the player's controls. */
@@ -104,24 +107,34 @@ export class Terminal {
 		}).observe(this.screen.el.parentElement || this.screen.el);
 	}
 
-	/** Shows whether this page types or watches. */
-	mode(held) {
+	/** Shows whether this page types or watches, and who else types. */
+	mode() {
+		const { held, waits, state } = this.writer;
 		this.screen.el.classList.toggle('typing', held);
-		this.type.textContent = held ? 'Stop typing' : 'Type';
-		this.type.classList.toggle('primary', !held);
-		const text = held ? 'typing' : this.liveStop ? 'watching' : this.player.playing ? 'replay' : 'past';
-		fill(this.status, badge(this.process.state === 'ended' && this.liveStop ? 'ended' : text));
+		this.type.textContent = held ? 'Stop typing' : waits ? 'Stop waiting' : 'Type';
+		this.type.classList.toggle('primary', !held && !waits);
+		this.hand.hidden = !(held && state.asked);
+		const shown = held ? 'typing' : this.liveStop ? 'watching' : this.player.playing ? 'replay' : 'past';
+		const other = held ? state.asked && `${state.asked} asks to type` : state.held && `${state.name || 'another client'} types`;
+		fill(this.status, badge(this.process.state === 'ended' && this.liveStop ? 'ended' : shown));
+		fill(this.other, other);
 		this.live.disabled = this.liveStop !== null;
 		this.playButton.textContent = this.player.playing ? 'Pause' : 'Play';
+		if (held && !this.typed) this.begin().catch(report);
+		this.typed = held;
+	}
+
+	/** Begins to type: takes the focus and fits the terminal. */
+	async begin() {
+		this.keys.focus({ preventScroll: true });
+		await this.fit();
 	}
 
 	/** Takes or gives back the lease. */
 	async toggle() {
-		if (this.writer.held) return this.writer.release();
+		if (this.writer.held || this.writer.waits) return this.writer.release();
 		if (!this.liveStop) this.watch();
 		await this.writer.take();
-		this.keys.focus({ preventScroll: true });
-		await this.fit();
 	}
 
 	/** Makes the terminal as large as its place on the page. */
@@ -139,7 +152,7 @@ export class Terminal {
 		const stop = new AbortController();
 		this.liveStop = stop;
 		replace(this.link(0));
-		this.mode(this.writer.held);
+		this.mode();
 		const signal = AbortSignal.any([this.signal, stop.signal]);
 		follow(this.path + '/screen/live', { signal, on: (e) => this.event(e), state: (live) => this.el.classList.toggle('stale', !live) }).catch(report);
 	}
@@ -159,7 +172,7 @@ export class Terminal {
 		fill(this.title, this.screen.frame?.title || '');
 		if (type !== 'end') return false;
 		this.process.state = 'ended';
-		this.writer.set(false);
+		this.writer.end();
 		this.type.hidden = true;
 		this.loadTimeline();
 		this.ended();
@@ -173,13 +186,13 @@ export class Terminal {
 		this.last = Math.max(this.last, frame.last);
 		this.timeline.at(frame.seq, this.last);
 		replace(this.link(frame.seq));
-		this.mode(false);
+		this.mode();
 	}
 
 	/** Leaves the live end, and the lease with it. */
 	leaveLive() {
 		this.stopLive();
-		if (this.writer.held) this.writer.release().catch(report);
+		if (this.writer.held || this.writer.waits) this.writer.release().catch(report);
 	}
 
 	/** Shows the screen after an event. @param {number} seq */
@@ -193,15 +206,15 @@ export class Terminal {
 	async togglePlay() {
 		if (this.player.playing) {
 			this.player.pause();
-			this.mode(false);
+			this.mode();
 			return;
 		}
 		const shown = this.screen.frame ? this.screen.frame.seq : 0;
 		this.leaveLive();
 		const running = this.player.play(shown >= this.last ? 0 : shown);
-		this.mode(false);
+		this.mode();
 		await running.catch(report);
-		this.mode(this.writer.held);
+		this.mode();
 	}
 
 	/** Lists where a text is in the output. */
