@@ -301,12 +301,13 @@ var rules = []rule{
 
 	// The client uses the public protocols only. It imports the template format because it
 	// makes templates.
-	{path: "internal/cli", may: []string{cl + "admin", cl + "bench", cl + "command", cl + "output", cl + "processes", cl + "sandboxes", cl + "templates", cobra, cobra + "/doc", pflag}},
+	{path: "internal/cli", may: []string{cl + "admin", cl + "bench", cl + "command", cl + "output", cl + "processes", cl + "sandboxes", cl + "shares", cl + "templates", cobra, cobra + "/doc", pflag}},
 	{path: cl + "output", may: []string{"internal/vtfilter", sys}},
 	{path: cl + "client", may: []string{"events/template", "internal/waiting", sys}, std: []string{"net/http"}},
 	{path: cl + "command", may: []string{cl + "client", cl + "output", cobra, pflag}, std: []string{"net/http"}},
 	{path: cl + "processes", may: []string{cl + "client", cl + "command", cl + "output", cobra, sys}, std: []string{"net/http"}},
 	{path: cl + "sandboxes", may: []string{cl + "client", cl + "command", cl + "output", cobra, sys, group}, std: []string{"net/http"}},
+	{path: cl + "shares", may: []string{cl + "client", cl + "command", cobra}},
 	{path: cl + "templates", may: []string{cl + "client", cl + "command", cl + "output", "events/template", "internal/image", "internal/part", "internal/waiting", cobra, group}, std: []string{"net/http"}},
 	{path: cl + "admin", may: []string{"events/audit", cl + "client", cl + "command", cl + "output", "internal/hosttune", "internal/masterkey", "internal/waiting", cobra, sys}},
 	{path: cl + "codexclient", may: []string{wsframes}, std: []string{"net/http", "os/exec"}}, // os/exec: an exec-server

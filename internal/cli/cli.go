@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/internal/cli/command"
 	"github.com/millrace/millrace/internal/cli/processes"
 	"github.com/millrace/millrace/internal/cli/sandboxes"
+	"github.com/millrace/millrace/internal/cli/shares"
 	"github.com/millrace/millrace/internal/cli/templates"
 )
 
@@ -17,7 +18,7 @@ import (
 func Commands(cfg command.Config) []*cobra.Command {
 	a := &command.Env{Config: cfg}
 	all := slices.Concat(processes.Commands(a), sandboxes.Commands(a, processes.Exec(a)), admin.Commands(a),
-		[]*cobra.Command{templates.Command(a), bench.Command(a), versionCommand(a), docsCommand(a)})
+		[]*cobra.Command{templates.Command(a), shares.Command(a), bench.Command(a), versionCommand(a), docsCommand(a)})
 	for _, c := range all {
 		a.Register(c)
 	}

@@ -69,6 +69,14 @@ func KeyIDs() IDKind {
 	}}
 }
 
+// ShareIDs is the kind of all valid links.
+func ShareIDs() IDKind {
+	return IDKind{noun: "link", list: func(ctx context.Context, c *client.Client, _ string) ([]candidate, error) {
+		all, err := c.Shares(ctx)
+		return candidates(all, func(s *client.Share) candidate { return candidate{s.ID, s.Process + s.Sandbox} }), err
+	}}
+}
+
 // HostNames is the kind of all hosts.
 func HostNames() IDKind {
 	return IDKind{noun: "host", named: true, list: func(ctx context.Context, c *client.Client, _ string) ([]candidate, error) {
