@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,7 +29,7 @@ func natsServer(t *testing.T, dir, addr string) (stop func()) {
 	must(t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	t.Cleanup(func() { cmd.Process.Kill() }) //nolint:errcheck // it has ended unless the test failed
+	t.Cleanup(func() { cmd.Process.Kill() })
 	return func() {
 		must(t, cmd.Process.Signal(syscall.SIGTERM))
 		must(t, <-ended)
@@ -72,7 +73,7 @@ func TestBackupIsRestoredElsewhere(t *testing.T) {
 	c.add("events", ticking, &eventsReader{id: ticking, lost: true}, []*rig.API{old.API}, 0)
 	c.progress(t, 20)
 
-	backUp := append(nats, "MILLRACE_BACKUP_KEY="+key)
+	backUp := slices.Concat(nats, []string{"MILLRACE_BACKUP_KEY=" + key})
 	if out, ok := millrace(t, backUp, "backup", "--to", to); !ok {
 		t.Fatal(out)
 	}

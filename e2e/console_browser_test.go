@@ -184,10 +184,10 @@ func (b *balancer) forward(c net.Conn) {
 	}
 	defer up.Close()
 	go func() {
-		io.Copy(up, c) //nolint:errcheck // either side may end the connection
+		io.Copy(up, c)
 		up.Close()
 	}()
-	io.Copy(c, up) //nolint:errcheck // either side may end the connection
+	io.Copy(c, up)
 }
 
 // visit opens a page. A change of the fragment alone is no new page for the browser.

@@ -43,7 +43,7 @@ func encode(s *Share) proto.Message {
 	mark := make([]byte, markBytes)
 	rand.Read(mark)
 	return &pb.Share{
-		Id: string(s.ID), Tenant: s.Tenant, Sandbox: string(s.Sandbox), Process: string(s.Process), Seq: uint64(s.Seq), Hash: s.Hash[:],
+		Id: string(s.ID), Tenant: s.Tenant, Sandbox: string(s.Sandbox), Process: string(s.Process), Seq: s.Seq, Hash: s.Hash[:],
 		CreatedNs: codec.Nanos(s.Created), ExpiresNs: codec.Nanos(s.Expires), RevokedNs: codec.Nanos(s.Revoked), Attempt: mark,
 	}
 }
@@ -54,7 +54,7 @@ func decode(m store.Message) (Share, error) {
 		return Share{}, err
 	}
 	s := Share{
-		ID: ID(b.Id), Tenant: b.Tenant, Sandbox: sandbox.ID(b.Sandbox), Process: process.ID(b.Process), Seq: process.Seq(b.Seq),
+		ID: ID(b.Id), Tenant: b.Tenant, Sandbox: sandbox.ID(b.Sandbox), Process: process.ID(b.Process), Seq: b.Seq,
 		Created: codec.Time(b.CreatedNs), Expires: codec.Time(b.ExpiresNs), Revoked: codec.Time(b.RevokedNs), Rev: m.Seq,
 	}
 	if copy(s.Hash[:], b.Hash) != len(s.Hash) {
