@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -273,7 +274,7 @@ func TestCommandMetricNames(t *testing.T) {
 		`millrace_hosts{state="alive"} 1`,
 		`millrace_sandboxes{phase="running"} 1`,
 		"millrace_view_caught_up 1",
-		`millrace_build_info{version="v0"} 1`,
+		`millrace_build_info{go_version="` + runtime.Version() + `",role="gateway",version="v0"} 1`,
 		"millrace_sandbox_create_seconds_count 1",
 		"millrace_process_start_seconds_count 3",
 		"millrace_process_first_byte_seconds_count 0",

@@ -201,6 +201,7 @@ func TestUnusedTemplatesAreRemovedBeforeTheLease(t *testing.T) {
 			for id, m := range tt.stored {
 				err = errors.Join(err, j.SetSandbox(id, m))
 			}
+			r.cfg.metrics = newMetrics(&r.cfg)
 			cache, cerr := openTemplates(&r.cfg)
 			h := &host{cfg: r.cfg, slog: r.cfg.Slog, journal: j}
 			h.cache = cache

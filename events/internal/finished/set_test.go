@@ -39,7 +39,7 @@ func fill(v reflect.Value, n int64) {
 		v.SetString(fmt.Sprint("text", n))
 	case reflect.Bool:
 		v.SetBool(true)
-	case reflect.Uint32, reflect.Uint64:
+	case reflect.Uint8, reflect.Uint32, reflect.Uint64:
 		v.SetUint(uint64(n))
 	case reflect.Int32, reflect.Int64:
 		v.SetInt(n)
@@ -51,7 +51,9 @@ func fill(v reflect.Value, n int64) {
 func TestASummaryIsDecodedAsItWas(t *testing.T) {
 	var full process.Summary
 	fill(reflect.ValueOf(&full).Elem(), 7)
-	full.Spec.Sealed = "" // the entry of a process that ended has no environment
+	full.Spec.Sealed, full.Spec.Hidden = "", "" // the entry of a process that ended has nothing sealed
+	full.Spec.Redact = nil                      // and patterns are not stored
+	full.Spec.Record = sandbox.RecordMeta
 	exit := &process.Exit{Cause: process.CauseNotStarted}
 	all := []process.Summary{
 		full,
