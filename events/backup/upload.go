@@ -15,8 +15,11 @@ const (
 	chunkSize = 512 << 10
 	window    = 16 // chunks in flight
 
-	chunkTimeout  = time.Minute
-	finishTimeout = time.Hour // the servers may store the rest of an archive meanwhile
+	chunkTimeout = time.Minute
+
+	// The servers store the rest of an archive after its end: at least so many bytes per second.
+	finishTimeout = 20 * time.Second
+	finishRate    = 4 << 20
 )
 
 // errGivenUp reports that the servers have ended a restore: they wait 5 s for each chunk, also while
@@ -33,6 +36,7 @@ type upload struct {
 	acks     chan *nats.Msg
 	chunk    []byte
 	inFlight int
+	sent     int64
 }
 
 func newUpload(nc *nats.Conn, to string) (*upload, error) {
@@ -69,6 +73,7 @@ func (u *upload) flush(ctx context.Context) error {
 		return err
 	}
 	u.inFlight++
+	u.sent += int64(len(u.chunk))
 	u.chunk = u.chunk[:0]
 	return nil
 }
@@ -116,7 +121,10 @@ func (u *upload) finish(ctx context.Context) (*jetstream.StreamState, error) {
 	if err := u.nc.PublishRequest(u.to, u.inbox, nil); err != nil {
 		return nil, err
 	}
-	msg, err := u.next(ctx, finishTimeout)
+	msg, err := u.next(ctx, finishTimeout+time.Duration(u.sent/finishRate)*time.Second)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return nil, errGivenUp // a server that gives up at the end of an archive does not answer
+	}
 	if err != nil {
 		return nil, err
 	}
