@@ -25,7 +25,7 @@ func TestWriter(t *testing.T) {
 		t.Errorf("a lease of another client: %v", err)
 	}
 	if err := w.HandOver(ann.Lease, true, now); !kind.Is(err, kind.Conflict) {
-		t.Errorf("a hand-over to nobody: %v", err)
+		t.Errorf("a hand-over without a request: %v", err)
 	}
 	if ok, err := take(bob, true); ok || err != nil {
 		t.Errorf("to ask: %v, %v", ok, err)

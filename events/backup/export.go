@@ -100,8 +100,8 @@ func (b *backup) writeLive(name string, subjects map[string]uint64) (*Part, erro
 }
 
 // read stores the messages of a stream from a sequence on. Output is only appended, so that the
-// read ends at the last message of its beginning. In other streams a message may be replaced by one
-// behind the end while they are read, so that the read goes on until nothing is left.
+// read ends at the message that was the last one when it began. In other streams a message may be
+// replaced by a later one during the read, so that the read continues until no message is left.
 func (b *backup) read(ctx context.Context, s jetstream.Stream, out *Stream, from uint64) error {
 	name := out.Config.Name
 	_, err := s.GetMsg(ctx, from, jetstream.WithGetMsgSubject(">"))

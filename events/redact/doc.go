@@ -4,7 +4,7 @@
 // # Patterns
 // A pattern is a regular expression (RE2). It matches anywhere, so that `^`, `$`, `\b` and the like
 // are rejected, as is a pattern that matches the empty text. Of several matches the leftmost counts,
-// of those the longest. A match has at most [MaxMatch] bytes: what follows it is searched anew.
+// of those the longest. A match has at most [MaxMatch] bytes: the search continues with what follows it.
 //
 // # Streams
 // The output of a [Stream] depends on its input alone, not on how the input was cut. A stream holds

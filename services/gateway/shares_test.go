@@ -35,7 +35,13 @@ func newSharing(t *testing.T) *sharing {
 // sleep starts a process that runs until the sandbox ends.
 func (s *sharing) sleep() string {
 	s.t.Helper()
-	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, "http://"+s.addr+"/commands?sandbox="+s.box.ID, strings.NewReader(`{"cmd":"sleep","timeout_ms":0}`))
+	return s.start(`{"cmd":"sleep","timeout_ms":0}`)
+}
+
+// start starts a command, given in JSON, and returns the id of its process.
+func (s *sharing) start(command string) string {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, "http://"+s.addr+"/commands?sandbox="+s.box.ID, strings.NewReader(command))
 	if err != nil {
 		s.t.Fatal(err)
 	}

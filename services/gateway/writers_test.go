@@ -1,9 +1,7 @@
 package gateway_test
 
 import (
-	"bufio"
 	"context"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -14,20 +12,7 @@ import (
 // terminal starts a process with a terminal that runs until the sandbox ends.
 func (s *sharing) terminal() string {
 	s.t.Helper()
-	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, "http://"+s.addr+"/commands?sandbox="+s.box.ID, strings.NewReader(`{"cmd":"cat","pty":{"cols":80,"rows":24},"timeout_ms":0}`))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	req.Header.Set("X-Api-Key", key)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if lines := bufio.NewScanner(resp.Body); !lines.Scan() || !strings.Contains(lines.Text(), `"start"`) {
-		s.t.Fatalf("%d: first line %q", resp.StatusCode, lines.Text())
-	}
-	return resp.Header.Get("X-Process-Id")
+	return s.start(`{"cmd":"cat","pty":{"cols":80,"rows":24},"timeout_ms":0}`)
 }
 
 type lease struct {

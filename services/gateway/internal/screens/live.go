@@ -121,7 +121,7 @@ func (x *hub) run(ctx context.Context, p core.Principal) {
 		err = io.EOF
 	}
 	x.hubs.mu.Lock()
-	x.hubs.remove(x) // a later watcher begins anew
+	x.hubs.remove(x) // a later watcher starts another one
 	x.hubs.mu.Unlock()
 	x.publish(nil, err)
 }
