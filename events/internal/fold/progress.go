@@ -10,13 +10,15 @@ import (
 )
 
 // Progress is how far a view has folded its streams. All parts of a view share it: its lock
-// guards them, and its callers wait for their changes. Its methods may be called
-// concurrently, after Start.
+// guards them, and its callers wait for their changes. Its methods may be called concurrently.
+// Before Start the view is empty, and Sync waits.
 type Progress struct {
-	conn    *store.Conn
-	sources []Source
+	conn *store.Conn
 
-	barriers map[string]*syncBarrier // by stream; set by Start
+	// sources and barriers are set by Start, which then closes started.
+	started  chan struct{}
+	sources  []Source
+	barriers map[string]*syncBarrier // by stream
 
 	mu       sync.Mutex
 	applied  map[string]uint64 // stream -> stream sequence
@@ -43,6 +45,7 @@ type Source struct {
 func NewProgress(conn *store.Conn) *Progress {
 	return &Progress{
 		conn:     conn,
+		started:  make(chan struct{}),
 		barriers: make(map[string]*syncBarrier),
 		applied:  make(map[string]uint64),
 		changed:  make(chan struct{}),
@@ -50,13 +53,13 @@ func NewProgress(conn *store.Conn) *Progress {
 	}
 }
 
-// Start follows the streams of all sources until ctx ends. It is called once, before the view
-// is used.
+// Start follows the streams of all sources until ctx ends. It is called once.
 func (p *Progress) Start(ctx context.Context, sources []Source) error {
 	p.sources = sources
 	for _, s := range sources {
 		p.barriers[s.Stream] = &syncBarrier{}
 	}
+	close(p.started)
 	for _, s := range sources {
 		feed, err := p.conn.Follow(s.Stream, ">", 0)
 		if err != nil {

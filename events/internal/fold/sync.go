@@ -9,9 +9,14 @@ import (
 )
 
 // Sync waits until everything that was stored in the given streams (none given: in all) before
-// the call is in the view. It retries through outages until ctx ends. It returns ctx's error, or
+// the call is in the view. It waits for Start, and retries through outages until ctx ends. It returns ctx's error, or
 // kind.Unavailable if the log was closed or could not be reached until then.
 func (p *Progress) Sync(ctx context.Context, of ...string) error {
+	select {
+	case <-p.started:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	if len(of) == 0 {
 		for _, s := range p.sources {
 			of = append(of, s.Stream)

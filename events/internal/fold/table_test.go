@@ -42,8 +42,8 @@ var noteDocs = &Document[string, note]{
 	Find: func(subject string) string { return subject },
 }
 
-// openNotes returns a table of notes that follows the log.
-func openNotes(t *testing.T) (*store.Conn, *Table[string, note]) {
+// open returns a connection to a server that ends with the test.
+func open(t *testing.T) *store.Conn {
 	t.Helper()
 	srv, err := natsd.Start(natsd.Config{Dir: t.TempDir(), MaxStore: 4 << 30})
 	if err != nil {
@@ -58,6 +58,13 @@ func openNotes(t *testing.T) (*store.Conn, *Table[string, note]) {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
+	return conn
+}
+
+// openNotes returns a table of notes that follows the log.
+func openNotes(t *testing.T) (*store.Conn, *Table[string, note]) {
+	t.Helper()
+	conn := open(t)
 	p := NewProgress(conn)
 	notes := NewTable(p, noteDocs)
 	if err := p.Start(t.Context(), []Source{notes.Source()}); err != nil {
