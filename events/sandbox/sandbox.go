@@ -80,7 +80,7 @@ type Event struct {
 }
 
 // Body is one of Requested, Queued, Placed, Refused, Running, DeadlineSet, Pausing,
-// Paused, Resuming, Resumed, Snapshotted, NetworkSet, NetworkUsed, Warned, Stopping, Destroyed,
+// Paused, Resuming, Resumed, Snapshotted, NetworkSet, NetworkUsed, Warned, Mounted, Unmounted, Stopping, Destroyed,
 // Lost or Failed.
 //
 //sumtype:decl
@@ -287,6 +287,21 @@ type DeadlineSet struct{ Deadline time.Time }
 // Warned reports that the sandbox will soon reach its hard end.
 type Warned struct{ HardEnd time.Time }
 
+// Mounted reports that a gateway stores what changes in the sandbox's workspace. The end of the sandbox waits
+// for its Unmounted.
+type Mounted struct{ Gateway string }
+
+// Unmounted reports that no gateway stores what changes in the sandbox's workspace, and what was not stored as far
+// as that is known.
+type Unmounted struct {
+	Unstored []string  // paths of changed files; at most MaxUnstored
+	Count    uint32    // of changed files
+	Stored   time.Time // changes until then were stored; zero: that is not known
+}
+
+// MaxUnstored is the maximum number of paths in an Unmounted.
+const MaxUnstored = 50
+
 // Stopping requests the end; its host destroys the sandbox.
 type Stopping struct{ Cause string }
 
@@ -313,6 +328,8 @@ func (Snapshotted) kind() string { return "snapshotted" }
 func (NetworkSet) kind() string  { return "network_set" }
 func (NetworkUsed) kind() string { return "network_used" }
 func (Warned) kind() string      { return "warned" }
+func (Mounted) kind() string     { return "mounted" }
+func (Unmounted) kind() string   { return "unmounted" }
 func (Stopping) kind() string    { return "stopping" }
 func (Destroyed) kind() string   { return "destroyed" }
 func (Lost) kind() string        { return "lost" }

@@ -35,14 +35,16 @@ var next = map[Phase]map[string]Phase{
 	PhaseQueued:    {"placed": PhasePlaced, "refused": PhaseRefused, "deadline_set": PhaseQueued, "stopping": PhaseDestroyed},
 	PhasePlaced:    {"running": PhaseRunning, "failed": PhaseFailed, "lost": PhaseLost, "deadline_set": PhasePlaced, "stopping": PhaseStopping},
 	PhaseRunning: {"deadline_set": PhaseRunning, "stopping": PhaseStopping, "destroyed": PhaseDestroyed, "lost": PhaseLost,
-		"pausing": PhasePausing, "snapshotted": PhaseRunning, "warned": PhaseRunning, "network_set": PhaseRunning, "network_used": PhaseRunning},
+		"pausing": PhasePausing, "snapshotted": PhaseRunning, "warned": PhaseRunning, "mounted": PhaseRunning, "unmounted": PhaseRunning, "network_set": PhaseRunning, "network_used": PhaseRunning},
 	PhasePausing: {"deadline_set": PhasePausing, "stopping": PhaseStopping, "destroyed": PhaseDestroyed, "lost": PhaseLost,
-		"paused": PhasePaused, "resumed": PhaseRunning, "snapshotted": PhasePausing, "network_set": PhasePausing, "network_used": PhasePausing},
+		"paused": PhasePaused, "resumed": PhaseRunning, "snapshotted": PhasePausing, "unmounted": PhasePausing, "network_set": PhasePausing, "network_used": PhasePausing},
 	PhasePaused: {"deadline_set": PhasePaused, "stopping": PhaseStopping, "destroyed": PhaseDestroyed, "lost": PhaseLost,
-		"resuming": PhaseResuming, "snapshotted": PhasePaused, "network_set": PhasePaused, "network_used": PhasePaused},
+		"resuming": PhaseResuming, "snapshotted": PhasePaused, "unmounted": PhasePaused, "network_set": PhasePaused, "network_used": PhasePaused},
 	PhaseResuming: {"deadline_set": PhaseResuming, "stopping": PhaseStopping, "destroyed": PhaseDestroyed, "lost": PhaseLost,
-		"resumed": PhaseRunning, "paused": PhasePaused, "snapshotted": PhaseResuming, "network_set": PhaseResuming, "network_used": PhaseResuming},
-	PhaseStopping: {"destroyed": PhaseDestroyed, "lost": PhaseLost, "failed": PhaseFailed, "snapshotted": PhaseStopping, "network_used": PhaseStopping},
+		"resumed": PhaseRunning, "paused": PhasePaused, "snapshotted": PhaseResuming, "unmounted": PhaseResuming, "network_set": PhaseResuming, "network_used": PhaseResuming},
+	PhaseStopping:  {"destroyed": PhaseDestroyed, "lost": PhaseLost, "failed": PhaseFailed, "snapshotted": PhaseStopping, "unmounted": PhaseStopping, "network_used": PhaseStopping},
+	PhaseDestroyed: {"unmounted": PhaseDestroyed},
+	PhaseLost:      {"unmounted": PhaseLost},
 }
 
 // State is a sandbox as folded from its record. It is a value: Apply returns a new one; its
@@ -59,9 +61,10 @@ type State struct {
 	Created time.Time
 	Started time.Time // zero until running
 	InPauses
-	Ended    time.Time     // zero until it has ended
-	Deadline time.Time     // zero until running, unless set before; at most Request.HardEnd
-	Warned   bool          // its record has a Warned
+	Ended    time.Time // zero until it has ended
+	Deadline time.Time // zero until running, unless set before; at most Request.HardEnd
+	Warned   bool      // its record has a Warned
+	Mount    WorkspaceMount
 	Lifetime time.Duration // sets Deadline when it runs, or runs again; 0: Deadline stays
 	Queued   string        // why it waits for a host; empty unless queued
 	Message  string        // why the last pause or resume failed; empty: it did not
@@ -78,6 +81,15 @@ type State struct {
 	Seq uint64 // of the last event applied
 	Rev uint64 // stream sequence of the last message applied, which an append must expect
 }
+
+// WorkspaceMount is the gateway that stores what changes in a sandbox's workspace.
+type WorkspaceMount struct {
+	Gateway string    // empty: none
+	Since   time.Time // when the last gateway began; zero: none ever did
+}
+
+// AwaitsUnmount reports whether its end waits for a gateway to store what has changed.
+func (s *State) AwaitsUnmount() bool { return s.Phase == PhaseStopping && s.Mount.Gateway != "" }
 
 // InPauses is what is known about the pauses of a sandbox.
 type InPauses struct {
@@ -172,7 +184,7 @@ func (s State) Apply(e Event) (State, error) {
 	}
 	s.Phase, s.Seq = to, e.Seq
 	s.fold(e)
-	if s.Over() {
+	if s.Over() && s.Ended.IsZero() {
 		s.Ended = e.Time
 	}
 	return s, nil
@@ -218,8 +230,15 @@ func (s *State) fold(e Event) {
 		s.Used = b
 	case Warned:
 		s.Warned = true
+	case Mounted:
+		s.Mount = WorkspaceMount{b.Gateway, e.Time}
+	case Unmounted:
+		s.Mount.Gateway = ""
 	case Stopping:
 		s.Cause, s.Queued = b.Cause, ""
+		if !s.PausedSince.IsZero() { // its files cannot be read
+			s.Mount.Gateway = ""
+		}
 	case Destroyed:
 		s.Cause = b.Cause
 	case Lost:

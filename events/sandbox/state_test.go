@@ -233,3 +233,32 @@ func TestLimitsOfTheDriver(t *testing.T) {
 		}
 	}
 }
+
+// The end of a sandbox waits for a gateway only while one stores the workspace of a sandbox that is not paused.
+func TestAwaitsUnmount(t *testing.T) {
+	run := []Body{Requested{}, Placed{Host: "h", Driver: "d"}, Running{Driver: "d", Can: Abilities{Pause: true}}}
+	for _, tt := range []struct {
+		name string
+		then []Body
+		want bool
+	}{
+		{"no workspace", []Body{Stopping{}}, false},
+		{"mounted and running", []Body{Mounted{Gateway: "g"}}, false},
+		{"mounted", []Body{Mounted{Gateway: "g"}, Stopping{}}, true},
+		{"another gateway", []Body{Mounted{Gateway: "g"}, Mounted{Gateway: "g2"}, Stopping{}}, true},
+		{"unmounted before", []Body{Mounted{Gateway: "g"}, Unmounted{}, Stopping{}}, false},
+		{"unmounted", []Body{Mounted{Gateway: "g"}, Stopping{}, Unmounted{}}, false},
+		{"paused", []Body{Mounted{Gateway: "g"}, Pausing{}, Paused{}, Stopping{}}, false},
+		{"resumed", []Body{Mounted{Gateway: "g"}, Pausing{}, Paused{}, Resuming{}, Resumed{}, Stopping{}}, true},
+		{"ended", []Body{Mounted{Gateway: "g"}, Stopping{}, Destroyed{}}, false},
+	} {
+		s, err := replay(append(run[:3:3], tt.then...)...)
+		if err != nil || s.AwaitsUnmount() != tt.want {
+			t.Errorf("%s: %v, %v", tt.name, s.AwaitsUnmount(), err)
+		}
+	}
+	s, err := replay(append(run[:3:3], Mounted{Gateway: "g"}, Lost{}, Unmounted{Count: 1})...)
+	if err != nil || s.Phase != PhaseLost || s.Ended != time.Unix(5, 0) {
+		t.Errorf("%+v, %v: an event after the end changes its time", s, err)
+	}
+}

@@ -133,7 +133,7 @@ func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Laten
 		issuer: identity.New(ops.Accounts, cfg.Public.Issuer),
 	}
 	s.shares = shares.New(cfg.Log.Shares(), record.NewGateway(ops), cfg.Slog)
-	s.workspaces = newWorkspaces(cfg, ops, streams)
+	s.workspaces = newWorkspaces(cfg, ops, streams, s.keeper)
 	s.conversations, s.agents = s.newConversations(), newAgents(ops)
 	s.rotator = rotation.New(s.bundles, rotated{s.conversations}, cfg.Slog)
 	s.e2a = e2a.New(e2a.Config{Users: s.users, Keys: ops.Accounts, Proxies: cfg.Users.Proxies})

@@ -187,6 +187,7 @@ func Run(ctx context.Context, cfg Config) error {
 	var work sync.WaitGroup
 	work.Go(func() { s.audit.Run(draining) })
 	work.Go(func() { ops.Lifecycle.KeepHeld(draining) })
+	work.Go(func() { s.workspaces.mounts.Run(draining) })
 	err = s.run(ctx, served)
 	stop()
 	work.Wait()

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/events/workspace"
+	"github.com/millrace/millrace/services/gateway/internal/attachments"
 	e2aworkspaces "github.com/millrace/millrace/services/gateway/internal/e2a/workspaces"
 	"github.com/millrace/millrace/services/gateway/internal/lifecycle"
 	"github.com/millrace/millrace/services/gateway/internal/mounts"
@@ -34,7 +35,7 @@ type workspaceFiles struct {
 	mounts *mounts.Mounts
 }
 
-func newWorkspaces(cfg *Config, ops *operations.Operations, streams *stream.Streams) workspaceFiles {
+func newWorkspaces(cfg *Config, ops *operations.Operations, streams *stream.Streams, keeper *attachments.Keeper) workspaceFiles {
 	files := cfg.Log.Workspaces()
 	links := workspaces.NewLinks(ops.Core, time.Now)
 	var store workspaces.Store = workspaces.NewInLog(files, links)
@@ -43,7 +44,7 @@ func newWorkspaces(cfg *Config, ops *operations.Operations, streams *stream.Stre
 	}
 	base := func(c *fiber.Ctx) string { return route.Base(c, cfg.Public.Secure()) }
 	return workspaceFiles{e2aworkspaces.New(store, links, streams, base), files, mounts.New(mounts.Config{
-		Store: store, Files: lifecycle.Background{Lifecycle: ops.Lifecycle}, State: ops.Core.View.Sandbox, Slog: cfg.Slog,
+		Store: store, Files: lifecycle.Background{Lifecycle: ops.Lifecycle}, View: ops.Core.View, Gateways: keeper, Slog: cfg.Slog,
 	})}
 }
 
@@ -58,5 +59,4 @@ func (w *workspaceFiles) start(ctx, viewing context.Context) error {
 // run removes what is not needed any more until ctx ends.
 func (w *workspaceFiles) run(ctx context.Context, g *errgroup.Group) {
 	g.Go(func() error { return w.files.Run(ctx) })
-	g.Go(func() error { return w.mounts.Run(ctx) })
 }

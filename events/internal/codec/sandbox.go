@@ -70,6 +70,10 @@ func sandboxFrame(now time.Time, body sandbox.Body) *pb.SandboxFrame {
 		}}
 	case sandbox.Warned:
 		f.Body = &pb.SandboxFrame_Warned{Warned: &pb.SandboxWarned{HardEndNs: Nanos(b.HardEnd)}}
+	case sandbox.Mounted:
+		f.Body = &pb.SandboxFrame_Mounted{Mounted: &pb.SandboxMounted{Gateway: b.Gateway}}
+	case sandbox.Unmounted:
+		f.Body = &pb.SandboxFrame_Unmounted{Unmounted: &pb.SandboxUnmounted{Unstored: b.Unstored, Count: b.Count, StoredNs: Nanos(b.Stored)}}
 	case sandbox.Stopping:
 		f.Body = &pb.SandboxFrame_Stopping{Stopping: &pb.SandboxStopping{Cause: b.Cause}}
 	case sandbox.Destroyed:
@@ -165,6 +169,10 @@ func sandboxBody(f *pb.SandboxFrame) sandbox.Body {
 		return sandbox.NetworkUsed{Sent: u.Sent, Received: u.Received, Link: sandbox.LinkUsed{Index: u.Link, Sent: u.LinkSent, Received: u.LinkReceived}}
 	case *pb.SandboxFrame_Warned:
 		return sandbox.Warned{HardEnd: Time(b.Warned.HardEndNs)}
+	case *pb.SandboxFrame_Mounted:
+		return sandbox.Mounted{Gateway: b.Mounted.Gateway}
+	case *pb.SandboxFrame_Unmounted:
+		return sandbox.Unmounted{Unstored: b.Unmounted.Unstored, Count: b.Unmounted.Count, Stored: Time(b.Unmounted.StoredNs)}
 	case *pb.SandboxFrame_Stopping:
 		return sandbox.Stopping{Cause: b.Stopping.Cause}
 	case *pb.SandboxFrame_Destroyed:

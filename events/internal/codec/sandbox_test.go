@@ -28,7 +28,7 @@ func TestSandboxRoundTrip(t *testing.T) {
 		sandbox.Pausing{Cause: "user", Files: true}, sandbox.Paused{Message: "m"}, sandbox.Resuming{Cause: "traffic", OnTimeout: "kill", Reboot: true, Lifetime: 8}, sandbox.Resumed{Message: "m"},
 		sandbox.Snapshotted{Snapshot: "s1", Memory: true},
 		sandbox.NetworkSet{Network: sandbox.Network{Internet: true, Allow: []string{"*"}}}, sandbox.NetworkUsed{Sent: 1, Received: 2, Link: sandbox.LinkUsed{Index: 3, Sent: 4, Received: 5}},
-		sandbox.Warned{HardEnd: time.Unix(9, 11)},
+		sandbox.Warned{HardEnd: time.Unix(9, 11)}, sandbox.Mounted{Gateway: "g"}, sandbox.Unmounted{Unstored: []string{"a"}, Count: 2, Stored: time.Unix(9, 12)},
 		sandbox.Stopping{Cause: "c"}, sandbox.Destroyed{Cause: "c"}, sandbox.Lost{Reason: "r"}, sandbox.Failed{Message: "m"},
 	}
 	data, err := EncodeSandbox("t", "i0", 5, time.Unix(1, 2), bodies)

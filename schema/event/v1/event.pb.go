@@ -1836,6 +1836,8 @@ type SandboxFrame struct {
 	//	*SandboxFrame_NetworkUsed
 	//	*SandboxFrame_Queued
 	//	*SandboxFrame_Warned
+	//	*SandboxFrame_Mounted
+	//	*SandboxFrame_Unmounted
 	Body          isSandboxFrame_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2047,6 +2049,24 @@ func (x *SandboxFrame) GetWarned() *SandboxWarned {
 	return nil
 }
 
+func (x *SandboxFrame) GetMounted() *SandboxMounted {
+	if x != nil {
+		if x, ok := x.Body.(*SandboxFrame_Mounted); ok {
+			return x.Mounted
+		}
+	}
+	return nil
+}
+
+func (x *SandboxFrame) GetUnmounted() *SandboxUnmounted {
+	if x != nil {
+		if x, ok := x.Body.(*SandboxFrame_Unmounted); ok {
+			return x.Unmounted
+		}
+	}
+	return nil
+}
+
 type isSandboxFrame_Body interface {
 	isSandboxFrame_Body()
 }
@@ -2123,6 +2143,14 @@ type SandboxFrame_Warned struct {
 	Warned *SandboxWarned `protobuf:"bytes,40,opt,name=warned,proto3,oneof"`
 }
 
+type SandboxFrame_Mounted struct {
+	Mounted *SandboxMounted `protobuf:"bytes,41,opt,name=mounted,proto3,oneof"`
+}
+
+type SandboxFrame_Unmounted struct {
+	Unmounted *SandboxUnmounted `protobuf:"bytes,42,opt,name=unmounted,proto3,oneof"`
+}
+
 func (*SandboxFrame_Requested) isSandboxFrame_Body() {}
 
 func (*SandboxFrame_Placed) isSandboxFrame_Body() {}
@@ -2158,6 +2186,10 @@ func (*SandboxFrame_NetworkUsed) isSandboxFrame_Body() {}
 func (*SandboxFrame_Queued) isSandboxFrame_Body() {}
 
 func (*SandboxFrame_Warned) isSandboxFrame_Body() {}
+
+func (*SandboxFrame_Mounted) isSandboxFrame_Body() {}
+
+func (*SandboxFrame_Unmounted) isSandboxFrame_Body() {}
 
 type SandboxRequested struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3981,6 +4013,110 @@ func (x *SandboxWarned) GetHardEndNs() int64 {
 	return 0
 }
 
+type SandboxMounted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Gateway       string                 `protobuf:"bytes,1,opt,name=gateway,proto3" json:"gateway,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxMounted) Reset() {
+	*x = SandboxMounted{}
+	mi := &file_event_v1_event_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxMounted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxMounted) ProtoMessage() {}
+
+func (x *SandboxMounted) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxMounted.ProtoReflect.Descriptor instead.
+func (*SandboxMounted) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *SandboxMounted) GetGateway() string {
+	if x != nil {
+		return x.Gateway
+	}
+	return ""
+}
+
+type SandboxUnmounted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Unstored      []string               `protobuf:"bytes,1,rep,name=unstored,proto3" json:"unstored,omitempty"`                  // some of the paths
+	Count         uint32                 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`                       // of all
+	StoredNs      int64                  `protobuf:"varint,3,opt,name=stored_ns,json=storedNs,proto3" json:"stored_ns,omitempty"` // unix time
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxUnmounted) Reset() {
+	*x = SandboxUnmounted{}
+	mi := &file_event_v1_event_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxUnmounted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxUnmounted) ProtoMessage() {}
+
+func (x *SandboxUnmounted) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxUnmounted.ProtoReflect.Descriptor instead.
+func (*SandboxUnmounted) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *SandboxUnmounted) GetUnstored() []string {
+	if x != nil {
+		return x.Unstored
+	}
+	return nil
+}
+
+func (x *SandboxUnmounted) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *SandboxUnmounted) GetStoredNs() int64 {
+	if x != nil {
+		return x.StoredNs
+	}
+	return 0
+}
+
 type Snapshot struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Id        string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -4015,7 +4151,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_event_v1_event_proto_msgTypes[50]
+	mi := &file_event_v1_event_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4027,7 +4163,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[50]
+	mi := &file_event_v1_event_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4040,7 +4176,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{50}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Snapshot) GetId() string {
@@ -4231,7 +4367,7 @@ type Copy struct {
 
 func (x *Copy) Reset() {
 	*x = Copy{}
-	mi := &file_event_v1_event_proto_msgTypes[51]
+	mi := &file_event_v1_event_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4243,7 +4379,7 @@ func (x *Copy) String() string {
 func (*Copy) ProtoMessage() {}
 
 func (x *Copy) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[51]
+	mi := &file_event_v1_event_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4256,7 +4392,7 @@ func (x *Copy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Copy.ProtoReflect.Descriptor instead.
 func (*Copy) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{51}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Copy) GetManifest() []byte {
@@ -4302,7 +4438,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_event_v1_event_proto_msgTypes[52]
+	mi := &file_event_v1_event_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4314,7 +4450,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[52]
+	mi := &file_event_v1_event_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4327,7 +4463,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{52}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Volume) GetId() string {
@@ -4396,7 +4532,7 @@ type Secret struct {
 
 func (x *Secret) Reset() {
 	*x = Secret{}
-	mi := &file_event_v1_event_proto_msgTypes[53]
+	mi := &file_event_v1_event_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4408,7 +4544,7 @@ func (x *Secret) String() string {
 func (*Secret) ProtoMessage() {}
 
 func (x *Secret) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[53]
+	mi := &file_event_v1_event_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4421,7 +4557,7 @@ func (x *Secret) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Secret.ProtoReflect.Descriptor instead.
 func (*Secret) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{53}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Secret) GetId() string {
@@ -4506,7 +4642,7 @@ type Webhook struct {
 
 func (x *Webhook) Reset() {
 	*x = Webhook{}
-	mi := &file_event_v1_event_proto_msgTypes[54]
+	mi := &file_event_v1_event_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4518,7 +4654,7 @@ func (x *Webhook) String() string {
 func (*Webhook) ProtoMessage() {}
 
 func (x *Webhook) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[54]
+	mi := &file_event_v1_event_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4531,7 +4667,7 @@ func (x *Webhook) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Webhook.ProtoReflect.Descriptor instead.
 func (*Webhook) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{54}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Webhook) GetId() string {
@@ -4626,7 +4762,7 @@ type WebhookCursor struct {
 
 func (x *WebhookCursor) Reset() {
 	*x = WebhookCursor{}
-	mi := &file_event_v1_event_proto_msgTypes[55]
+	mi := &file_event_v1_event_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4638,7 +4774,7 @@ func (x *WebhookCursor) String() string {
 func (*WebhookCursor) ProtoMessage() {}
 
 func (x *WebhookCursor) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[55]
+	mi := &file_event_v1_event_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4651,7 +4787,7 @@ func (x *WebhookCursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WebhookCursor.ProtoReflect.Descriptor instead.
 func (*WebhookCursor) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{55}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *WebhookCursor) GetAt() uint64 {
@@ -4700,7 +4836,7 @@ type WebhookAgain struct {
 
 func (x *WebhookAgain) Reset() {
 	*x = WebhookAgain{}
-	mi := &file_event_v1_event_proto_msgTypes[56]
+	mi := &file_event_v1_event_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4712,7 +4848,7 @@ func (x *WebhookAgain) String() string {
 func (*WebhookAgain) ProtoMessage() {}
 
 func (x *WebhookAgain) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[56]
+	mi := &file_event_v1_event_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4725,7 +4861,7 @@ func (x *WebhookAgain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WebhookAgain.ProtoReflect.Descriptor instead.
 func (*WebhookAgain) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{56}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *WebhookAgain) GetEvents() []*WebhookRef {
@@ -4745,7 +4881,7 @@ type WebhookRef struct {
 
 func (x *WebhookRef) Reset() {
 	*x = WebhookRef{}
-	mi := &file_event_v1_event_proto_msgTypes[57]
+	mi := &file_event_v1_event_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4757,7 +4893,7 @@ func (x *WebhookRef) String() string {
 func (*WebhookRef) ProtoMessage() {}
 
 func (x *WebhookRef) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[57]
+	mi := &file_event_v1_event_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4770,7 +4906,7 @@ func (x *WebhookRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WebhookRef.ProtoReflect.Descriptor instead.
 func (*WebhookRef) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{57}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *WebhookRef) GetSandbox() string {
@@ -4808,7 +4944,7 @@ type WebhookAttempt struct {
 
 func (x *WebhookAttempt) Reset() {
 	*x = WebhookAttempt{}
-	mi := &file_event_v1_event_proto_msgTypes[58]
+	mi := &file_event_v1_event_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4820,7 +4956,7 @@ func (x *WebhookAttempt) String() string {
 func (*WebhookAttempt) ProtoMessage() {}
 
 func (x *WebhookAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[58]
+	mi := &file_event_v1_event_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4833,7 +4969,7 @@ func (x *WebhookAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WebhookAttempt.ProtoReflect.Descriptor instead.
 func (*WebhookAttempt) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{58}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *WebhookAttempt) GetId() string {
@@ -4932,7 +5068,7 @@ type WatchPlace struct {
 
 func (x *WatchPlace) Reset() {
 	*x = WatchPlace{}
-	mi := &file_event_v1_event_proto_msgTypes[59]
+	mi := &file_event_v1_event_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4944,7 +5080,7 @@ func (x *WatchPlace) String() string {
 func (*WatchPlace) ProtoMessage() {}
 
 func (x *WatchPlace) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[59]
+	mi := &file_event_v1_event_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4957,7 +5093,7 @@ func (x *WatchPlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchPlace.ProtoReflect.Descriptor instead.
 func (*WatchPlace) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{59}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *WatchPlace) GetFrom() uint64 {
@@ -5001,7 +5137,7 @@ type UseSample struct {
 
 func (x *UseSample) Reset() {
 	*x = UseSample{}
-	mi := &file_event_v1_event_proto_msgTypes[60]
+	mi := &file_event_v1_event_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5013,7 +5149,7 @@ func (x *UseSample) String() string {
 func (*UseSample) ProtoMessage() {}
 
 func (x *UseSample) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[60]
+	mi := &file_event_v1_event_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5026,7 +5162,7 @@ func (x *UseSample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UseSample.ProtoReflect.Descriptor instead.
 func (*UseSample) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{60}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *UseSample) GetTimeNs() int64 {
@@ -5087,7 +5223,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_event_v1_event_proto_msgTypes[61]
+	mi := &file_event_v1_event_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5099,7 +5235,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[61]
+	mi := &file_event_v1_event_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5112,7 +5248,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{61}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Command) GetId() string {
@@ -5267,7 +5403,7 @@ type StartProcess struct {
 
 func (x *StartProcess) Reset() {
 	*x = StartProcess{}
-	mi := &file_event_v1_event_proto_msgTypes[62]
+	mi := &file_event_v1_event_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5279,7 +5415,7 @@ func (x *StartProcess) String() string {
 func (*StartProcess) ProtoMessage() {}
 
 func (x *StartProcess) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[62]
+	mi := &file_event_v1_event_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5292,7 +5428,7 @@ func (x *StartProcess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartProcess.ProtoReflect.Descriptor instead.
 func (*StartProcess) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{62}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *StartProcess) GetSpec() *Spec {
@@ -5312,7 +5448,7 @@ type SendStdin struct {
 
 func (x *SendStdin) Reset() {
 	*x = SendStdin{}
-	mi := &file_event_v1_event_proto_msgTypes[63]
+	mi := &file_event_v1_event_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5324,7 +5460,7 @@ func (x *SendStdin) String() string {
 func (*SendStdin) ProtoMessage() {}
 
 func (x *SendStdin) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[63]
+	mi := &file_event_v1_event_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5337,7 +5473,7 @@ func (x *SendStdin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendStdin.ProtoReflect.Descriptor instead.
 func (*SendStdin) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{63}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *SendStdin) GetData() []byte {
@@ -5363,7 +5499,7 @@ type SendSignal struct {
 
 func (x *SendSignal) Reset() {
 	*x = SendSignal{}
-	mi := &file_event_v1_event_proto_msgTypes[64]
+	mi := &file_event_v1_event_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5375,7 +5511,7 @@ func (x *SendSignal) String() string {
 func (*SendSignal) ProtoMessage() {}
 
 func (x *SendSignal) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[64]
+	mi := &file_event_v1_event_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5388,7 +5524,7 @@ func (x *SendSignal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSignal.ProtoReflect.Descriptor instead.
 func (*SendSignal) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{64}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *SendSignal) GetSignal() int32 {
@@ -5408,7 +5544,7 @@ type ResizePTY struct {
 
 func (x *ResizePTY) Reset() {
 	*x = ResizePTY{}
-	mi := &file_event_v1_event_proto_msgTypes[65]
+	mi := &file_event_v1_event_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5420,7 +5556,7 @@ func (x *ResizePTY) String() string {
 func (*ResizePTY) ProtoMessage() {}
 
 func (x *ResizePTY) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[65]
+	mi := &file_event_v1_event_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5433,7 +5569,7 @@ func (x *ResizePTY) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizePTY.ProtoReflect.Descriptor instead.
 func (*ResizePTY) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{65}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ResizePTY) GetCols() uint32 {
@@ -5464,7 +5600,7 @@ type TakeSnapshot struct {
 
 func (x *TakeSnapshot) Reset() {
 	*x = TakeSnapshot{}
-	mi := &file_event_v1_event_proto_msgTypes[66]
+	mi := &file_event_v1_event_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5476,7 +5612,7 @@ func (x *TakeSnapshot) String() string {
 func (*TakeSnapshot) ProtoMessage() {}
 
 func (x *TakeSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[66]
+	mi := &file_event_v1_event_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5489,7 +5625,7 @@ func (x *TakeSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshot.ProtoReflect.Descriptor instead.
 func (*TakeSnapshot) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{66}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *TakeSnapshot) GetId() string {
@@ -5537,7 +5673,7 @@ type DrainHost struct {
 
 func (x *DrainHost) Reset() {
 	*x = DrainHost{}
-	mi := &file_event_v1_event_proto_msgTypes[67]
+	mi := &file_event_v1_event_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5549,7 +5685,7 @@ func (x *DrainHost) String() string {
 func (*DrainHost) ProtoMessage() {}
 
 func (x *DrainHost) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[67]
+	mi := &file_event_v1_event_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5562,7 +5698,7 @@ func (x *DrainHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainHost.ProtoReflect.Descriptor instead.
 func (*DrainHost) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{67}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *DrainHost) GetDrain() bool {
@@ -5584,7 +5720,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_event_v1_event_proto_msgTypes[68]
+	mi := &file_event_v1_event_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5596,7 +5732,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[68]
+	mi := &file_event_v1_event_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5609,7 +5745,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{68}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Reply) GetCommand() string {
@@ -5673,7 +5809,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_event_v1_event_proto_msgTypes[69]
+	mi := &file_event_v1_event_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5685,7 +5821,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[69]
+	mi := &file_event_v1_event_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5698,7 +5834,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{69}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Lease) GetHost() string {
@@ -5895,7 +6031,7 @@ type AccountEvent struct {
 
 func (x *AccountEvent) Reset() {
 	*x = AccountEvent{}
-	mi := &file_event_v1_event_proto_msgTypes[70]
+	mi := &file_event_v1_event_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5907,7 +6043,7 @@ func (x *AccountEvent) String() string {
 func (*AccountEvent) ProtoMessage() {}
 
 func (x *AccountEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[70]
+	mi := &file_event_v1_event_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5920,7 +6056,7 @@ func (x *AccountEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccountEvent.ProtoReflect.Descriptor instead.
 func (*AccountEvent) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{70}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *AccountEvent) GetTimeNs() int64 {
@@ -6061,7 +6197,7 @@ type KeyIssued struct {
 
 func (x *KeyIssued) Reset() {
 	*x = KeyIssued{}
-	mi := &file_event_v1_event_proto_msgTypes[71]
+	mi := &file_event_v1_event_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6073,7 +6209,7 @@ func (x *KeyIssued) String() string {
 func (*KeyIssued) ProtoMessage() {}
 
 func (x *KeyIssued) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[71]
+	mi := &file_event_v1_event_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6086,7 +6222,7 @@ func (x *KeyIssued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyIssued.ProtoReflect.Descriptor instead.
 func (*KeyIssued) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{71}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *KeyIssued) GetId() string {
@@ -6140,7 +6276,7 @@ type KeyRevoked struct {
 
 func (x *KeyRevoked) Reset() {
 	*x = KeyRevoked{}
-	mi := &file_event_v1_event_proto_msgTypes[72]
+	mi := &file_event_v1_event_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6152,7 +6288,7 @@ func (x *KeyRevoked) String() string {
 func (*KeyRevoked) ProtoMessage() {}
 
 func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[72]
+	mi := &file_event_v1_event_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6165,7 +6301,7 @@ func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRevoked.ProtoReflect.Descriptor instead.
 func (*KeyRevoked) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{72}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *KeyRevoked) GetId() string {
@@ -6187,7 +6323,7 @@ type KeyHashed struct {
 
 func (x *KeyHashed) Reset() {
 	*x = KeyHashed{}
-	mi := &file_event_v1_event_proto_msgTypes[73]
+	mi := &file_event_v1_event_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6199,7 +6335,7 @@ func (x *KeyHashed) String() string {
 func (*KeyHashed) ProtoMessage() {}
 
 func (x *KeyHashed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[73]
+	mi := &file_event_v1_event_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6212,7 +6348,7 @@ func (x *KeyHashed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyHashed.ProtoReflect.Descriptor instead.
 func (*KeyHashed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{73}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *KeyHashed) GetSha256() []byte {
@@ -6243,7 +6379,7 @@ type TemplateTagged struct {
 
 func (x *TemplateTagged) Reset() {
 	*x = TemplateTagged{}
-	mi := &file_event_v1_event_proto_msgTypes[74]
+	mi := &file_event_v1_event_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6255,7 +6391,7 @@ func (x *TemplateTagged) String() string {
 func (*TemplateTagged) ProtoMessage() {}
 
 func (x *TemplateTagged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[74]
+	mi := &file_event_v1_event_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6268,7 +6404,7 @@ func (x *TemplateTagged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateTagged.ProtoReflect.Descriptor instead.
 func (*TemplateTagged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{74}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *TemplateTagged) GetName() string {
@@ -6320,7 +6456,7 @@ type TemplateBuilt struct {
 
 func (x *TemplateBuilt) Reset() {
 	*x = TemplateBuilt{}
-	mi := &file_event_v1_event_proto_msgTypes[75]
+	mi := &file_event_v1_event_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6332,7 +6468,7 @@ func (x *TemplateBuilt) String() string {
 func (*TemplateBuilt) ProtoMessage() {}
 
 func (x *TemplateBuilt) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[75]
+	mi := &file_event_v1_event_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6345,7 +6481,7 @@ func (x *TemplateBuilt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateBuilt.ProtoReflect.Descriptor instead.
 func (*TemplateBuilt) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{75}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *TemplateBuilt) GetId() string {
@@ -6442,7 +6578,7 @@ type TemplateUntagged struct {
 
 func (x *TemplateUntagged) Reset() {
 	*x = TemplateUntagged{}
-	mi := &file_event_v1_event_proto_msgTypes[76]
+	mi := &file_event_v1_event_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6454,7 +6590,7 @@ func (x *TemplateUntagged) String() string {
 func (*TemplateUntagged) ProtoMessage() {}
 
 func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[76]
+	mi := &file_event_v1_event_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6467,7 +6603,7 @@ func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateUntagged.ProtoReflect.Descriptor instead.
 func (*TemplateUntagged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{76}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *TemplateUntagged) GetName() string {
@@ -6496,7 +6632,7 @@ type SigningKeyMade struct {
 
 func (x *SigningKeyMade) Reset() {
 	*x = SigningKeyMade{}
-	mi := &file_event_v1_event_proto_msgTypes[77]
+	mi := &file_event_v1_event_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6508,7 +6644,7 @@ func (x *SigningKeyMade) String() string {
 func (*SigningKeyMade) ProtoMessage() {}
 
 func (x *SigningKeyMade) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[77]
+	mi := &file_event_v1_event_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6521,7 +6657,7 @@ func (x *SigningKeyMade) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SigningKeyMade.ProtoReflect.Descriptor instead.
 func (*SigningKeyMade) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{77}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *SigningKeyMade) GetNumber() uint32 {
@@ -6550,7 +6686,7 @@ type TemplatePublished struct {
 
 func (x *TemplatePublished) Reset() {
 	*x = TemplatePublished{}
-	mi := &file_event_v1_event_proto_msgTypes[78]
+	mi := &file_event_v1_event_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6562,7 +6698,7 @@ func (x *TemplatePublished) String() string {
 func (*TemplatePublished) ProtoMessage() {}
 
 func (x *TemplatePublished) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[78]
+	mi := &file_event_v1_event_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6575,7 +6711,7 @@ func (x *TemplatePublished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplatePublished.ProtoReflect.Descriptor instead.
 func (*TemplatePublished) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{78}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *TemplatePublished) GetName() string {
@@ -6604,7 +6740,7 @@ type BuildBatch struct {
 
 func (x *BuildBatch) Reset() {
 	*x = BuildBatch{}
-	mi := &file_event_v1_event_proto_msgTypes[79]
+	mi := &file_event_v1_event_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6616,7 +6752,7 @@ func (x *BuildBatch) String() string {
 func (*BuildBatch) ProtoMessage() {}
 
 func (x *BuildBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[79]
+	mi := &file_event_v1_event_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6629,7 +6765,7 @@ func (x *BuildBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildBatch.ProtoReflect.Descriptor instead.
 func (*BuildBatch) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{79}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *BuildBatch) GetBuild() string {
@@ -6680,7 +6816,7 @@ type BuildFrame struct {
 
 func (x *BuildFrame) Reset() {
 	*x = BuildFrame{}
-	mi := &file_event_v1_event_proto_msgTypes[80]
+	mi := &file_event_v1_event_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6692,7 +6828,7 @@ func (x *BuildFrame) String() string {
 func (*BuildFrame) ProtoMessage() {}
 
 func (x *BuildFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[80]
+	mi := &file_event_v1_event_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6705,7 +6841,7 @@ func (x *BuildFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFrame.ProtoReflect.Descriptor instead.
 func (*BuildFrame) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{80}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *BuildFrame) GetTimeNs() int64 {
@@ -6859,7 +6995,7 @@ type BuildRequested struct {
 
 func (x *BuildRequested) Reset() {
 	*x = BuildRequested{}
-	mi := &file_event_v1_event_proto_msgTypes[81]
+	mi := &file_event_v1_event_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6871,7 +7007,7 @@ func (x *BuildRequested) String() string {
 func (*BuildRequested) ProtoMessage() {}
 
 func (x *BuildRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[81]
+	mi := &file_event_v1_event_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6884,7 +7020,7 @@ func (x *BuildRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildRequested.ProtoReflect.Descriptor instead.
 func (*BuildRequested) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{81}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *BuildRequested) GetTemplate() string {
@@ -6937,7 +7073,7 @@ type BuildStarted struct {
 
 func (x *BuildStarted) Reset() {
 	*x = BuildStarted{}
-	mi := &file_event_v1_event_proto_msgTypes[82]
+	mi := &file_event_v1_event_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6949,7 +7085,7 @@ func (x *BuildStarted) String() string {
 func (*BuildStarted) ProtoMessage() {}
 
 func (x *BuildStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[82]
+	mi := &file_event_v1_event_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6962,7 +7098,7 @@ func (x *BuildStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildStarted.ProtoReflect.Descriptor instead.
 func (*BuildStarted) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{82}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *BuildStarted) GetImage() string {
@@ -7027,7 +7163,7 @@ type BuildStep struct {
 
 func (x *BuildStep) Reset() {
 	*x = BuildStep{}
-	mi := &file_event_v1_event_proto_msgTypes[83]
+	mi := &file_event_v1_event_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7039,7 +7175,7 @@ func (x *BuildStep) String() string {
 func (*BuildStep) ProtoMessage() {}
 
 func (x *BuildStep) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[83]
+	mi := &file_event_v1_event_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7052,7 +7188,7 @@ func (x *BuildStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildStep.ProtoReflect.Descriptor instead.
 func (*BuildStep) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{83}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *BuildStep) GetType() string {
@@ -7100,7 +7236,7 @@ type BuildHeld struct {
 
 func (x *BuildHeld) Reset() {
 	*x = BuildHeld{}
-	mi := &file_event_v1_event_proto_msgTypes[84]
+	mi := &file_event_v1_event_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7112,7 +7248,7 @@ func (x *BuildHeld) String() string {
 func (*BuildHeld) ProtoMessage() {}
 
 func (x *BuildHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[84]
+	mi := &file_event_v1_event_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7125,7 +7261,7 @@ func (x *BuildHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildHeld.ProtoReflect.Descriptor instead.
 func (*BuildHeld) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{84}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *BuildHeld) GetBy() string {
@@ -7153,7 +7289,7 @@ type BuildBased struct {
 
 func (x *BuildBased) Reset() {
 	*x = BuildBased{}
-	mi := &file_event_v1_event_proto_msgTypes[85]
+	mi := &file_event_v1_event_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7165,7 +7301,7 @@ func (x *BuildBased) String() string {
 func (*BuildBased) ProtoMessage() {}
 
 func (x *BuildBased) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[85]
+	mi := &file_event_v1_event_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7178,7 +7314,7 @@ func (x *BuildBased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildBased.ProtoReflect.Descriptor instead.
 func (*BuildBased) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{85}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *BuildBased) GetTemplate() string {
@@ -7260,7 +7396,7 @@ type BuildLogged struct {
 
 func (x *BuildLogged) Reset() {
 	*x = BuildLogged{}
-	mi := &file_event_v1_event_proto_msgTypes[86]
+	mi := &file_event_v1_event_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7272,7 +7408,7 @@ func (x *BuildLogged) String() string {
 func (*BuildLogged) ProtoMessage() {}
 
 func (x *BuildLogged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[86]
+	mi := &file_event_v1_event_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7285,7 +7421,7 @@ func (x *BuildLogged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildLogged.ProtoReflect.Descriptor instead.
 func (*BuildLogged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{86}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *BuildLogged) GetLines() []*BuildLine {
@@ -7341,7 +7477,7 @@ type BuildLine struct {
 
 func (x *BuildLine) Reset() {
 	*x = BuildLine{}
-	mi := &file_event_v1_event_proto_msgTypes[87]
+	mi := &file_event_v1_event_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7353,7 +7489,7 @@ func (x *BuildLine) String() string {
 func (*BuildLine) ProtoMessage() {}
 
 func (x *BuildLine) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[87]
+	mi := &file_event_v1_event_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7366,7 +7502,7 @@ func (x *BuildLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildLine.ProtoReflect.Descriptor instead.
 func (*BuildLine) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{87}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *BuildLine) GetTimeNs() int64 {
@@ -7398,7 +7534,7 @@ type BuildFinished struct {
 
 func (x *BuildFinished) Reset() {
 	*x = BuildFinished{}
-	mi := &file_event_v1_event_proto_msgTypes[88]
+	mi := &file_event_v1_event_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7410,7 +7546,7 @@ func (x *BuildFinished) String() string {
 func (*BuildFinished) ProtoMessage() {}
 
 func (x *BuildFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[88]
+	mi := &file_event_v1_event_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7423,7 +7559,7 @@ func (x *BuildFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFinished.ProtoReflect.Descriptor instead.
 func (*BuildFinished) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{88}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{90}
 }
 
 // BuildDeleted records that the build's template was deleted.
@@ -7435,7 +7571,7 @@ type BuildDeleted struct {
 
 func (x *BuildDeleted) Reset() {
 	*x = BuildDeleted{}
-	mi := &file_event_v1_event_proto_msgTypes[89]
+	mi := &file_event_v1_event_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7447,7 +7583,7 @@ func (x *BuildDeleted) String() string {
 func (*BuildDeleted) ProtoMessage() {}
 
 func (x *BuildDeleted) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[89]
+	mi := &file_event_v1_event_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7460,7 +7596,7 @@ func (x *BuildDeleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildDeleted.ProtoReflect.Descriptor instead.
 func (*BuildDeleted) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{89}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{91}
 }
 
 type BuildFailed struct {
@@ -7473,7 +7609,7 @@ type BuildFailed struct {
 
 func (x *BuildFailed) Reset() {
 	*x = BuildFailed{}
-	mi := &file_event_v1_event_proto_msgTypes[90]
+	mi := &file_event_v1_event_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7485,7 +7621,7 @@ func (x *BuildFailed) String() string {
 func (*BuildFailed) ProtoMessage() {}
 
 func (x *BuildFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[90]
+	mi := &file_event_v1_event_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7498,7 +7634,7 @@ func (x *BuildFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFailed.ProtoReflect.Descriptor instead.
 func (*BuildFailed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{90}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *BuildFailed) GetStep() string {
@@ -7662,7 +7798,8 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\asandbox\x18\x02 \x01(\tR\asandbox\x12\x16\n" +
 	"\x06tenant\x18\x03 \x01(\tR\x06tenant\x12\x1b\n" +
 	"\tfirst_seq\x18\x04 \x01(\x04R\bfirstSeq\x127\n" +
-	"\x06frames\x18\x05 \x03(\v2\x1f.millrace.event.v1.SandboxFrameR\x06frames\"\xc7\t\n" +
+	"\x06frames\x18\x05 \x03(\v2\x1f.millrace.event.v1.SandboxFrameR\x06frames\"\xcb\n" +
+	"\n" +
 	"\fSandboxFrame\x12\x17\n" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12C\n" +
 	"\trequested\x18\x02 \x01(\v2#.millrace.event.v1.SandboxRequestedH\x00R\trequested\x12:\n" +
@@ -7684,7 +7821,9 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"networkSet\x12J\n" +
 	"\fnetwork_used\x18\x1f \x01(\v2%.millrace.event.v1.SandboxNetworkUsedH\x00R\vnetworkUsed\x12:\n" +
 	"\x06queued\x18  \x01(\v2 .millrace.event.v1.SandboxQueuedH\x00R\x06queued\x12:\n" +
-	"\x06warned\x18( \x01(\v2 .millrace.event.v1.SandboxWarnedH\x00R\x06warnedB\x06\n" +
+	"\x06warned\x18( \x01(\v2 .millrace.event.v1.SandboxWarnedH\x00R\x06warned\x12=\n" +
+	"\amounted\x18) \x01(\v2!.millrace.event.v1.SandboxMountedH\x00R\amounted\x12C\n" +
+	"\tunmounted\x18* \x01(\v2#.millrace.event.v1.SandboxUnmountedH\x00R\tunmountedB\x06\n" +
 	"\x04body\"\xd4\v\n" +
 	"\x10SandboxRequested\x12\x1a\n" +
 	"\btemplate\x18\x01 \x01(\tR\btemplate\x12\x16\n" +
@@ -7845,7 +7984,13 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\bsnapshot\x18\x01 \x01(\tR\bsnapshot\x12\x16\n" +
 	"\x06memory\x18\x02 \x01(\bR\x06memory\"/\n" +
 	"\rSandboxWarned\x12\x1e\n" +
-	"\vhard_end_ns\x18\x01 \x01(\x03R\thardEndNs\"\xda\x05\n" +
+	"\vhard_end_ns\x18\x01 \x01(\x03R\thardEndNs\"*\n" +
+	"\x0eSandboxMounted\x12\x18\n" +
+	"\agateway\x18\x01 \x01(\tR\agateway\"a\n" +
+	"\x10SandboxUnmounted\x12\x1a\n" +
+	"\bunstored\x18\x01 \x03(\tR\bunstored\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\rR\x05count\x12\x1b\n" +
+	"\tstored_ns\x18\x03 \x01(\x03R\bstoredNs\"\xda\x05\n" +
 	"\bSnapshot\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x18\n" +
@@ -8185,7 +8330,7 @@ func file_event_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_event_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 99)
+var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 101)
 var file_event_v1_event_proto_goTypes = []any{
 	(Stream)(0),                // 0: millrace.event.v1.Stream
 	(*Batch)(nil),              // 1: millrace.event.v1.Batch
@@ -8238,153 +8383,157 @@ var file_event_v1_event_proto_goTypes = []any{
 	(*SandboxNetworkUsed)(nil), // 48: millrace.event.v1.SandboxNetworkUsed
 	(*SandboxSnapshotted)(nil), // 49: millrace.event.v1.SandboxSnapshotted
 	(*SandboxWarned)(nil),      // 50: millrace.event.v1.SandboxWarned
-	(*Snapshot)(nil),           // 51: millrace.event.v1.Snapshot
-	(*Copy)(nil),               // 52: millrace.event.v1.Copy
-	(*Volume)(nil),             // 53: millrace.event.v1.Volume
-	(*Secret)(nil),             // 54: millrace.event.v1.Secret
-	(*Webhook)(nil),            // 55: millrace.event.v1.Webhook
-	(*WebhookCursor)(nil),      // 56: millrace.event.v1.WebhookCursor
-	(*WebhookAgain)(nil),       // 57: millrace.event.v1.WebhookAgain
-	(*WebhookRef)(nil),         // 58: millrace.event.v1.WebhookRef
-	(*WebhookAttempt)(nil),     // 59: millrace.event.v1.WebhookAttempt
-	(*WatchPlace)(nil),         // 60: millrace.event.v1.WatchPlace
-	(*UseSample)(nil),          // 61: millrace.event.v1.UseSample
-	(*Command)(nil),            // 62: millrace.event.v1.Command
-	(*StartProcess)(nil),       // 63: millrace.event.v1.StartProcess
-	(*SendStdin)(nil),          // 64: millrace.event.v1.SendStdin
-	(*SendSignal)(nil),         // 65: millrace.event.v1.SendSignal
-	(*ResizePTY)(nil),          // 66: millrace.event.v1.ResizePTY
-	(*TakeSnapshot)(nil),       // 67: millrace.event.v1.TakeSnapshot
-	(*DrainHost)(nil),          // 68: millrace.event.v1.DrainHost
-	(*Reply)(nil),              // 69: millrace.event.v1.Reply
-	(*Lease)(nil),              // 70: millrace.event.v1.Lease
-	(*AccountEvent)(nil),       // 71: millrace.event.v1.AccountEvent
-	(*KeyIssued)(nil),          // 72: millrace.event.v1.KeyIssued
-	(*KeyRevoked)(nil),         // 73: millrace.event.v1.KeyRevoked
-	(*KeyHashed)(nil),          // 74: millrace.event.v1.KeyHashed
-	(*TemplateTagged)(nil),     // 75: millrace.event.v1.TemplateTagged
-	(*TemplateBuilt)(nil),      // 76: millrace.event.v1.TemplateBuilt
-	(*TemplateUntagged)(nil),   // 77: millrace.event.v1.TemplateUntagged
-	(*SigningKeyMade)(nil),     // 78: millrace.event.v1.SigningKeyMade
-	(*TemplatePublished)(nil),  // 79: millrace.event.v1.TemplatePublished
-	(*BuildBatch)(nil),         // 80: millrace.event.v1.BuildBatch
-	(*BuildFrame)(nil),         // 81: millrace.event.v1.BuildFrame
-	(*BuildRequested)(nil),     // 82: millrace.event.v1.BuildRequested
-	(*BuildStarted)(nil),       // 83: millrace.event.v1.BuildStarted
-	(*BuildStep)(nil),          // 84: millrace.event.v1.BuildStep
-	(*BuildHeld)(nil),          // 85: millrace.event.v1.BuildHeld
-	(*BuildBased)(nil),         // 86: millrace.event.v1.BuildBased
-	(*BuildLogged)(nil),        // 87: millrace.event.v1.BuildLogged
-	(*BuildLine)(nil),          // 88: millrace.event.v1.BuildLine
-	(*BuildFinished)(nil),      // 89: millrace.event.v1.BuildFinished
-	(*BuildDeleted)(nil),       // 90: millrace.event.v1.BuildDeleted
-	(*BuildFailed)(nil),        // 91: millrace.event.v1.BuildFailed
-	nil,                        // 92: millrace.event.v1.Spec.EnvEntry
-	nil,                        // 93: millrace.event.v1.ProcessTotals.EndedEntry
-	nil,                        // 94: millrace.event.v1.SandboxRequested.MetadataEntry
-	nil,                        // 95: millrace.event.v1.SandboxRequested.EnvEntry
-	nil,                        // 96: millrace.event.v1.Snapshot.EnvEntry
-	nil,                        // 97: millrace.event.v1.Secret.MetadataEntry
-	nil,                        // 98: millrace.event.v1.TemplateBuilt.EnvEntry
-	nil,                        // 99: millrace.event.v1.BuildBased.EnvEntry
+	(*SandboxMounted)(nil),     // 51: millrace.event.v1.SandboxMounted
+	(*SandboxUnmounted)(nil),   // 52: millrace.event.v1.SandboxUnmounted
+	(*Snapshot)(nil),           // 53: millrace.event.v1.Snapshot
+	(*Copy)(nil),               // 54: millrace.event.v1.Copy
+	(*Volume)(nil),             // 55: millrace.event.v1.Volume
+	(*Secret)(nil),             // 56: millrace.event.v1.Secret
+	(*Webhook)(nil),            // 57: millrace.event.v1.Webhook
+	(*WebhookCursor)(nil),      // 58: millrace.event.v1.WebhookCursor
+	(*WebhookAgain)(nil),       // 59: millrace.event.v1.WebhookAgain
+	(*WebhookRef)(nil),         // 60: millrace.event.v1.WebhookRef
+	(*WebhookAttempt)(nil),     // 61: millrace.event.v1.WebhookAttempt
+	(*WatchPlace)(nil),         // 62: millrace.event.v1.WatchPlace
+	(*UseSample)(nil),          // 63: millrace.event.v1.UseSample
+	(*Command)(nil),            // 64: millrace.event.v1.Command
+	(*StartProcess)(nil),       // 65: millrace.event.v1.StartProcess
+	(*SendStdin)(nil),          // 66: millrace.event.v1.SendStdin
+	(*SendSignal)(nil),         // 67: millrace.event.v1.SendSignal
+	(*ResizePTY)(nil),          // 68: millrace.event.v1.ResizePTY
+	(*TakeSnapshot)(nil),       // 69: millrace.event.v1.TakeSnapshot
+	(*DrainHost)(nil),          // 70: millrace.event.v1.DrainHost
+	(*Reply)(nil),              // 71: millrace.event.v1.Reply
+	(*Lease)(nil),              // 72: millrace.event.v1.Lease
+	(*AccountEvent)(nil),       // 73: millrace.event.v1.AccountEvent
+	(*KeyIssued)(nil),          // 74: millrace.event.v1.KeyIssued
+	(*KeyRevoked)(nil),         // 75: millrace.event.v1.KeyRevoked
+	(*KeyHashed)(nil),          // 76: millrace.event.v1.KeyHashed
+	(*TemplateTagged)(nil),     // 77: millrace.event.v1.TemplateTagged
+	(*TemplateBuilt)(nil),      // 78: millrace.event.v1.TemplateBuilt
+	(*TemplateUntagged)(nil),   // 79: millrace.event.v1.TemplateUntagged
+	(*SigningKeyMade)(nil),     // 80: millrace.event.v1.SigningKeyMade
+	(*TemplatePublished)(nil),  // 81: millrace.event.v1.TemplatePublished
+	(*BuildBatch)(nil),         // 82: millrace.event.v1.BuildBatch
+	(*BuildFrame)(nil),         // 83: millrace.event.v1.BuildFrame
+	(*BuildRequested)(nil),     // 84: millrace.event.v1.BuildRequested
+	(*BuildStarted)(nil),       // 85: millrace.event.v1.BuildStarted
+	(*BuildStep)(nil),          // 86: millrace.event.v1.BuildStep
+	(*BuildHeld)(nil),          // 87: millrace.event.v1.BuildHeld
+	(*BuildBased)(nil),         // 88: millrace.event.v1.BuildBased
+	(*BuildLogged)(nil),        // 89: millrace.event.v1.BuildLogged
+	(*BuildLine)(nil),          // 90: millrace.event.v1.BuildLine
+	(*BuildFinished)(nil),      // 91: millrace.event.v1.BuildFinished
+	(*BuildDeleted)(nil),       // 92: millrace.event.v1.BuildDeleted
+	(*BuildFailed)(nil),        // 93: millrace.event.v1.BuildFailed
+	nil,                        // 94: millrace.event.v1.Spec.EnvEntry
+	nil,                        // 95: millrace.event.v1.ProcessTotals.EndedEntry
+	nil,                        // 96: millrace.event.v1.SandboxRequested.MetadataEntry
+	nil,                        // 97: millrace.event.v1.SandboxRequested.EnvEntry
+	nil,                        // 98: millrace.event.v1.Snapshot.EnvEntry
+	nil,                        // 99: millrace.event.v1.Secret.MetadataEntry
+	nil,                        // 100: millrace.event.v1.TemplateBuilt.EnvEntry
+	nil,                        // 101: millrace.event.v1.BuildBased.EnvEntry
 }
 var file_event_v1_event_proto_depIdxs = []int32{
-	2,  // 0: millrace.event.v1.Batch.frames:type_name -> millrace.event.v1.Frame
-	15, // 1: millrace.event.v1.Batch.exited:type_name -> millrace.event.v1.Exit
-	6,  // 2: millrace.event.v1.Frame.accepted:type_name -> millrace.event.v1.Accepted
-	7,  // 3: millrace.event.v1.Frame.started:type_name -> millrace.event.v1.Started
-	8,  // 4: millrace.event.v1.Frame.wrote:type_name -> millrace.event.v1.Wrote
-	10, // 5: millrace.event.v1.Frame.stdin_acked:type_name -> millrace.event.v1.StdinAcked
-	11, // 6: millrace.event.v1.Frame.resized:type_name -> millrace.event.v1.Resized
-	12, // 7: millrace.event.v1.Frame.signaled:type_name -> millrace.event.v1.Signaled
-	13, // 8: millrace.event.v1.Frame.truncated:type_name -> millrace.event.v1.Truncated
-	14, // 9: millrace.event.v1.Frame.gap:type_name -> millrace.event.v1.Gap
-	16, // 10: millrace.event.v1.Frame.exited:type_name -> millrace.event.v1.Exited
-	17, // 11: millrace.event.v1.Frame.finished:type_name -> millrace.event.v1.Finished
-	18, // 12: millrace.event.v1.Frame.lost:type_name -> millrace.event.v1.Lost
-	19, // 13: millrace.event.v1.Frame.failed:type_name -> millrace.event.v1.Failed
-	9,  // 14: millrace.event.v1.Frame.omitted:type_name -> millrace.event.v1.Omitted
-	92, // 15: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
-	3,  // 16: millrace.event.v1.Spec.pty:type_name -> millrace.event.v1.Size
-	5,  // 17: millrace.event.v1.Spec.confine:type_name -> millrace.event.v1.Confinement
-	4,  // 18: millrace.event.v1.Accepted.spec:type_name -> millrace.event.v1.Spec
-	0,  // 19: millrace.event.v1.Wrote.stream:type_name -> millrace.event.v1.Stream
-	0,  // 20: millrace.event.v1.Omitted.stream:type_name -> millrace.event.v1.Stream
-	0,  // 21: millrace.event.v1.Truncated.stream:type_name -> millrace.event.v1.Stream
-	15, // 22: millrace.event.v1.Exited.exit:type_name -> millrace.event.v1.Exit
-	15, // 23: millrace.event.v1.Finished.exit:type_name -> millrace.event.v1.Exit
-	4,  // 24: millrace.event.v1.Summary.spec:type_name -> millrace.event.v1.Spec
-	15, // 25: millrace.event.v1.Summary.exit:type_name -> millrace.event.v1.Exit
-	93, // 26: millrace.event.v1.ProcessTotals.ended:type_name -> millrace.event.v1.ProcessTotals.EndedEntry
-	23, // 27: millrace.event.v1.SandboxBatch.frames:type_name -> millrace.event.v1.SandboxFrame
-	24, // 28: millrace.event.v1.SandboxFrame.requested:type_name -> millrace.event.v1.SandboxRequested
-	30, // 29: millrace.event.v1.SandboxFrame.placed:type_name -> millrace.event.v1.SandboxPlaced
-	32, // 30: millrace.event.v1.SandboxFrame.refused:type_name -> millrace.event.v1.SandboxRefused
-	33, // 31: millrace.event.v1.SandboxFrame.running:type_name -> millrace.event.v1.SandboxRunning
-	34, // 32: millrace.event.v1.SandboxFrame.deadline_set:type_name -> millrace.event.v1.SandboxDeadlineSet
-	35, // 33: millrace.event.v1.SandboxFrame.stopping:type_name -> millrace.event.v1.SandboxStopping
-	36, // 34: millrace.event.v1.SandboxFrame.destroyed:type_name -> millrace.event.v1.SandboxDestroyed
-	37, // 35: millrace.event.v1.SandboxFrame.lost:type_name -> millrace.event.v1.SandboxLost
-	38, // 36: millrace.event.v1.SandboxFrame.failed:type_name -> millrace.event.v1.SandboxFailed
-	39, // 37: millrace.event.v1.SandboxFrame.pausing:type_name -> millrace.event.v1.SandboxPausing
-	40, // 38: millrace.event.v1.SandboxFrame.paused:type_name -> millrace.event.v1.SandboxPaused
-	41, // 39: millrace.event.v1.SandboxFrame.resuming:type_name -> millrace.event.v1.SandboxResuming
-	42, // 40: millrace.event.v1.SandboxFrame.resumed:type_name -> millrace.event.v1.SandboxResumed
-	49, // 41: millrace.event.v1.SandboxFrame.snapshotted:type_name -> millrace.event.v1.SandboxSnapshotted
-	47, // 42: millrace.event.v1.SandboxFrame.network_set:type_name -> millrace.event.v1.SandboxNetworkSet
-	48, // 43: millrace.event.v1.SandboxFrame.network_used:type_name -> millrace.event.v1.SandboxNetworkUsed
-	31, // 44: millrace.event.v1.SandboxFrame.queued:type_name -> millrace.event.v1.SandboxQueued
-	50, // 45: millrace.event.v1.SandboxFrame.warned:type_name -> millrace.event.v1.SandboxWarned
-	94, // 46: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
-	95, // 47: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
-	43, // 48: millrace.event.v1.SandboxRequested.network:type_name -> millrace.event.v1.SandboxNetwork
-	29, // 49: millrace.event.v1.SandboxRequested.volumes:type_name -> millrace.event.v1.VolumeMount
-	27, // 50: millrace.event.v1.SandboxRequested.identity:type_name -> millrace.event.v1.SandboxIdentity
-	25, // 51: millrace.event.v1.SandboxRequested.e2a:type_name -> millrace.event.v1.SandboxE2A
-	26, // 52: millrace.event.v1.SandboxE2A.persistence:type_name -> millrace.event.v1.Persistence
-	28, // 53: millrace.event.v1.SandboxIdentity.tokens:type_name -> millrace.event.v1.SandboxToken
-	44, // 54: millrace.event.v1.SandboxNetwork.transforms:type_name -> millrace.event.v1.SandboxTransform
-	46, // 55: millrace.event.v1.SandboxNetwork.proxy:type_name -> millrace.event.v1.SandboxProxy
-	45, // 56: millrace.event.v1.SandboxTransform.headers:type_name -> millrace.event.v1.SandboxHeader
-	43, // 57: millrace.event.v1.SandboxNetworkSet.network:type_name -> millrace.event.v1.SandboxNetwork
-	52, // 58: millrace.event.v1.Snapshot.copy:type_name -> millrace.event.v1.Copy
-	96, // 59: millrace.event.v1.Snapshot.env:type_name -> millrace.event.v1.Snapshot.EnvEntry
-	97, // 60: millrace.event.v1.Secret.metadata:type_name -> millrace.event.v1.Secret.MetadataEntry
-	58, // 61: millrace.event.v1.WebhookAgain.events:type_name -> millrace.event.v1.WebhookRef
-	58, // 62: millrace.event.v1.WebhookAttempt.ref:type_name -> millrace.event.v1.WebhookRef
-	63, // 63: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
-	64, // 64: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
-	65, // 65: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
-	66, // 66: millrace.event.v1.Command.resize:type_name -> millrace.event.v1.ResizePTY
-	67, // 67: millrace.event.v1.Command.take_snapshot:type_name -> millrace.event.v1.TakeSnapshot
-	68, // 68: millrace.event.v1.Command.drain_host:type_name -> millrace.event.v1.DrainHost
-	4,  // 69: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
-	72, // 70: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
-	73, // 71: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
-	75, // 72: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
-	77, // 73: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
-	79, // 74: millrace.event.v1.AccountEvent.template_published:type_name -> millrace.event.v1.TemplatePublished
-	78, // 75: millrace.event.v1.AccountEvent.signing_key_made:type_name -> millrace.event.v1.SigningKeyMade
-	74, // 76: millrace.event.v1.AccountEvent.key_hashed:type_name -> millrace.event.v1.KeyHashed
-	76, // 77: millrace.event.v1.TemplateTagged.built:type_name -> millrace.event.v1.TemplateBuilt
-	98, // 78: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
-	81, // 79: millrace.event.v1.BuildBatch.frames:type_name -> millrace.event.v1.BuildFrame
-	82, // 80: millrace.event.v1.BuildFrame.requested:type_name -> millrace.event.v1.BuildRequested
-	83, // 81: millrace.event.v1.BuildFrame.started:type_name -> millrace.event.v1.BuildStarted
-	85, // 82: millrace.event.v1.BuildFrame.held:type_name -> millrace.event.v1.BuildHeld
-	87, // 83: millrace.event.v1.BuildFrame.logged:type_name -> millrace.event.v1.BuildLogged
-	89, // 84: millrace.event.v1.BuildFrame.finished:type_name -> millrace.event.v1.BuildFinished
-	91, // 85: millrace.event.v1.BuildFrame.failed:type_name -> millrace.event.v1.BuildFailed
-	90, // 86: millrace.event.v1.BuildFrame.deleted:type_name -> millrace.event.v1.BuildDeleted
-	86, // 87: millrace.event.v1.BuildFrame.based:type_name -> millrace.event.v1.BuildBased
-	84, // 88: millrace.event.v1.BuildStarted.steps:type_name -> millrace.event.v1.BuildStep
-	99, // 89: millrace.event.v1.BuildBased.env:type_name -> millrace.event.v1.BuildBased.EnvEntry
-	88, // 90: millrace.event.v1.BuildLogged.lines:type_name -> millrace.event.v1.BuildLine
-	91, // [91:91] is the sub-list for method output_type
-	91, // [91:91] is the sub-list for method input_type
-	91, // [91:91] is the sub-list for extension type_name
-	91, // [91:91] is the sub-list for extension extendee
-	0,  // [0:91] is the sub-list for field type_name
+	2,   // 0: millrace.event.v1.Batch.frames:type_name -> millrace.event.v1.Frame
+	15,  // 1: millrace.event.v1.Batch.exited:type_name -> millrace.event.v1.Exit
+	6,   // 2: millrace.event.v1.Frame.accepted:type_name -> millrace.event.v1.Accepted
+	7,   // 3: millrace.event.v1.Frame.started:type_name -> millrace.event.v1.Started
+	8,   // 4: millrace.event.v1.Frame.wrote:type_name -> millrace.event.v1.Wrote
+	10,  // 5: millrace.event.v1.Frame.stdin_acked:type_name -> millrace.event.v1.StdinAcked
+	11,  // 6: millrace.event.v1.Frame.resized:type_name -> millrace.event.v1.Resized
+	12,  // 7: millrace.event.v1.Frame.signaled:type_name -> millrace.event.v1.Signaled
+	13,  // 8: millrace.event.v1.Frame.truncated:type_name -> millrace.event.v1.Truncated
+	14,  // 9: millrace.event.v1.Frame.gap:type_name -> millrace.event.v1.Gap
+	16,  // 10: millrace.event.v1.Frame.exited:type_name -> millrace.event.v1.Exited
+	17,  // 11: millrace.event.v1.Frame.finished:type_name -> millrace.event.v1.Finished
+	18,  // 12: millrace.event.v1.Frame.lost:type_name -> millrace.event.v1.Lost
+	19,  // 13: millrace.event.v1.Frame.failed:type_name -> millrace.event.v1.Failed
+	9,   // 14: millrace.event.v1.Frame.omitted:type_name -> millrace.event.v1.Omitted
+	94,  // 15: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
+	3,   // 16: millrace.event.v1.Spec.pty:type_name -> millrace.event.v1.Size
+	5,   // 17: millrace.event.v1.Spec.confine:type_name -> millrace.event.v1.Confinement
+	4,   // 18: millrace.event.v1.Accepted.spec:type_name -> millrace.event.v1.Spec
+	0,   // 19: millrace.event.v1.Wrote.stream:type_name -> millrace.event.v1.Stream
+	0,   // 20: millrace.event.v1.Omitted.stream:type_name -> millrace.event.v1.Stream
+	0,   // 21: millrace.event.v1.Truncated.stream:type_name -> millrace.event.v1.Stream
+	15,  // 22: millrace.event.v1.Exited.exit:type_name -> millrace.event.v1.Exit
+	15,  // 23: millrace.event.v1.Finished.exit:type_name -> millrace.event.v1.Exit
+	4,   // 24: millrace.event.v1.Summary.spec:type_name -> millrace.event.v1.Spec
+	15,  // 25: millrace.event.v1.Summary.exit:type_name -> millrace.event.v1.Exit
+	95,  // 26: millrace.event.v1.ProcessTotals.ended:type_name -> millrace.event.v1.ProcessTotals.EndedEntry
+	23,  // 27: millrace.event.v1.SandboxBatch.frames:type_name -> millrace.event.v1.SandboxFrame
+	24,  // 28: millrace.event.v1.SandboxFrame.requested:type_name -> millrace.event.v1.SandboxRequested
+	30,  // 29: millrace.event.v1.SandboxFrame.placed:type_name -> millrace.event.v1.SandboxPlaced
+	32,  // 30: millrace.event.v1.SandboxFrame.refused:type_name -> millrace.event.v1.SandboxRefused
+	33,  // 31: millrace.event.v1.SandboxFrame.running:type_name -> millrace.event.v1.SandboxRunning
+	34,  // 32: millrace.event.v1.SandboxFrame.deadline_set:type_name -> millrace.event.v1.SandboxDeadlineSet
+	35,  // 33: millrace.event.v1.SandboxFrame.stopping:type_name -> millrace.event.v1.SandboxStopping
+	36,  // 34: millrace.event.v1.SandboxFrame.destroyed:type_name -> millrace.event.v1.SandboxDestroyed
+	37,  // 35: millrace.event.v1.SandboxFrame.lost:type_name -> millrace.event.v1.SandboxLost
+	38,  // 36: millrace.event.v1.SandboxFrame.failed:type_name -> millrace.event.v1.SandboxFailed
+	39,  // 37: millrace.event.v1.SandboxFrame.pausing:type_name -> millrace.event.v1.SandboxPausing
+	40,  // 38: millrace.event.v1.SandboxFrame.paused:type_name -> millrace.event.v1.SandboxPaused
+	41,  // 39: millrace.event.v1.SandboxFrame.resuming:type_name -> millrace.event.v1.SandboxResuming
+	42,  // 40: millrace.event.v1.SandboxFrame.resumed:type_name -> millrace.event.v1.SandboxResumed
+	49,  // 41: millrace.event.v1.SandboxFrame.snapshotted:type_name -> millrace.event.v1.SandboxSnapshotted
+	47,  // 42: millrace.event.v1.SandboxFrame.network_set:type_name -> millrace.event.v1.SandboxNetworkSet
+	48,  // 43: millrace.event.v1.SandboxFrame.network_used:type_name -> millrace.event.v1.SandboxNetworkUsed
+	31,  // 44: millrace.event.v1.SandboxFrame.queued:type_name -> millrace.event.v1.SandboxQueued
+	50,  // 45: millrace.event.v1.SandboxFrame.warned:type_name -> millrace.event.v1.SandboxWarned
+	51,  // 46: millrace.event.v1.SandboxFrame.mounted:type_name -> millrace.event.v1.SandboxMounted
+	52,  // 47: millrace.event.v1.SandboxFrame.unmounted:type_name -> millrace.event.v1.SandboxUnmounted
+	96,  // 48: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
+	97,  // 49: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
+	43,  // 50: millrace.event.v1.SandboxRequested.network:type_name -> millrace.event.v1.SandboxNetwork
+	29,  // 51: millrace.event.v1.SandboxRequested.volumes:type_name -> millrace.event.v1.VolumeMount
+	27,  // 52: millrace.event.v1.SandboxRequested.identity:type_name -> millrace.event.v1.SandboxIdentity
+	25,  // 53: millrace.event.v1.SandboxRequested.e2a:type_name -> millrace.event.v1.SandboxE2A
+	26,  // 54: millrace.event.v1.SandboxE2A.persistence:type_name -> millrace.event.v1.Persistence
+	28,  // 55: millrace.event.v1.SandboxIdentity.tokens:type_name -> millrace.event.v1.SandboxToken
+	44,  // 56: millrace.event.v1.SandboxNetwork.transforms:type_name -> millrace.event.v1.SandboxTransform
+	46,  // 57: millrace.event.v1.SandboxNetwork.proxy:type_name -> millrace.event.v1.SandboxProxy
+	45,  // 58: millrace.event.v1.SandboxTransform.headers:type_name -> millrace.event.v1.SandboxHeader
+	43,  // 59: millrace.event.v1.SandboxNetworkSet.network:type_name -> millrace.event.v1.SandboxNetwork
+	54,  // 60: millrace.event.v1.Snapshot.copy:type_name -> millrace.event.v1.Copy
+	98,  // 61: millrace.event.v1.Snapshot.env:type_name -> millrace.event.v1.Snapshot.EnvEntry
+	99,  // 62: millrace.event.v1.Secret.metadata:type_name -> millrace.event.v1.Secret.MetadataEntry
+	60,  // 63: millrace.event.v1.WebhookAgain.events:type_name -> millrace.event.v1.WebhookRef
+	60,  // 64: millrace.event.v1.WebhookAttempt.ref:type_name -> millrace.event.v1.WebhookRef
+	65,  // 65: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
+	66,  // 66: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
+	67,  // 67: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
+	68,  // 68: millrace.event.v1.Command.resize:type_name -> millrace.event.v1.ResizePTY
+	69,  // 69: millrace.event.v1.Command.take_snapshot:type_name -> millrace.event.v1.TakeSnapshot
+	70,  // 70: millrace.event.v1.Command.drain_host:type_name -> millrace.event.v1.DrainHost
+	4,   // 71: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
+	74,  // 72: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
+	75,  // 73: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
+	77,  // 74: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
+	79,  // 75: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
+	81,  // 76: millrace.event.v1.AccountEvent.template_published:type_name -> millrace.event.v1.TemplatePublished
+	80,  // 77: millrace.event.v1.AccountEvent.signing_key_made:type_name -> millrace.event.v1.SigningKeyMade
+	76,  // 78: millrace.event.v1.AccountEvent.key_hashed:type_name -> millrace.event.v1.KeyHashed
+	78,  // 79: millrace.event.v1.TemplateTagged.built:type_name -> millrace.event.v1.TemplateBuilt
+	100, // 80: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
+	83,  // 81: millrace.event.v1.BuildBatch.frames:type_name -> millrace.event.v1.BuildFrame
+	84,  // 82: millrace.event.v1.BuildFrame.requested:type_name -> millrace.event.v1.BuildRequested
+	85,  // 83: millrace.event.v1.BuildFrame.started:type_name -> millrace.event.v1.BuildStarted
+	87,  // 84: millrace.event.v1.BuildFrame.held:type_name -> millrace.event.v1.BuildHeld
+	89,  // 85: millrace.event.v1.BuildFrame.logged:type_name -> millrace.event.v1.BuildLogged
+	91,  // 86: millrace.event.v1.BuildFrame.finished:type_name -> millrace.event.v1.BuildFinished
+	93,  // 87: millrace.event.v1.BuildFrame.failed:type_name -> millrace.event.v1.BuildFailed
+	92,  // 88: millrace.event.v1.BuildFrame.deleted:type_name -> millrace.event.v1.BuildDeleted
+	88,  // 89: millrace.event.v1.BuildFrame.based:type_name -> millrace.event.v1.BuildBased
+	86,  // 90: millrace.event.v1.BuildStarted.steps:type_name -> millrace.event.v1.BuildStep
+	101, // 91: millrace.event.v1.BuildBased.env:type_name -> millrace.event.v1.BuildBased.EnvEntry
+	90,  // 92: millrace.event.v1.BuildLogged.lines:type_name -> millrace.event.v1.BuildLine
+	93,  // [93:93] is the sub-list for method output_type
+	93,  // [93:93] is the sub-list for method input_type
+	93,  // [93:93] is the sub-list for extension type_name
+	93,  // [93:93] is the sub-list for extension extendee
+	0,   // [0:93] is the sub-list for field type_name
 }
 
 func init() { file_event_v1_event_proto_init() }
@@ -8428,8 +8577,10 @@ func file_event_v1_event_proto_init() {
 		(*SandboxFrame_NetworkUsed)(nil),
 		(*SandboxFrame_Queued)(nil),
 		(*SandboxFrame_Warned)(nil),
+		(*SandboxFrame_Mounted)(nil),
+		(*SandboxFrame_Unmounted)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[61].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[63].OneofWrappers = []any{
 		(*Command_Start)(nil),
 		(*Command_Stdin)(nil),
 		(*Command_Signal)(nil),
@@ -8437,7 +8588,7 @@ func file_event_v1_event_proto_init() {
 		(*Command_TakeSnapshot)(nil),
 		(*Command_DrainHost)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[70].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[72].OneofWrappers = []any{
 		(*AccountEvent_KeyIssued)(nil),
 		(*AccountEvent_KeyRevoked)(nil),
 		(*AccountEvent_TemplateTagged)(nil),
@@ -8446,8 +8597,8 @@ func file_event_v1_event_proto_init() {
 		(*AccountEvent_SigningKeyMade)(nil),
 		(*AccountEvent_KeyHashed)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[78].OneofWrappers = []any{}
-	file_event_v1_event_proto_msgTypes[80].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[80].OneofWrappers = []any{}
+	file_event_v1_event_proto_msgTypes[82].OneofWrappers = []any{
 		(*BuildFrame_Requested)(nil),
 		(*BuildFrame_Started)(nil),
 		(*BuildFrame_Held)(nil),
@@ -8463,7 +8614,7 @@ func file_event_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_event_v1_event_proto_rawDesc), len(file_event_v1_event_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   99,
+			NumMessages:   101,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

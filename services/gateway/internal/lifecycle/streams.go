@@ -25,7 +25,11 @@ func (l *Lifecycle) OpenFiles(ctx context.Context, p core.Principal, id sandbox.
 	if err := req.Check(); err != nil {
 		return nil, err
 	}
-	f, err := l.openFiles(ctx, p, id, req)
+	s, err := l.openRunning(ctx, p, id, targetFiles)
+	if err != nil {
+		return nil, err
+	}
+	f, err := core.OpenFilesOver(ctx, s, req)
 	if err != nil {
 		return nil, err
 	}
@@ -35,23 +39,30 @@ func (l *Lifecycle) OpenFiles(ctx context.Context, p core.Principal, id sandbox.
 	return f, nil
 }
 
-func (l *Lifecycle) openFiles(ctx context.Context, p core.Principal, id sandbox.ID, req *file.Request) (*core.Files, error) {
-	s, err := l.openRunning(ctx, p, id, targetFiles)
-	if err != nil {
-		return nil, err
-	}
-	return core.OpenFilesOver(ctx, s, req)
-}
-
 // Background opens requests about files that are no use of a sandbox: it may end for being idle.
 type Background struct{ *Lifecycle }
 
-// OpenFiles is like [Lifecycle.OpenFiles], without a hold.
+// OpenFiles is like [Lifecycle.OpenFiles], without a hold. It does not resume a paused sandbox, and accepts one
+// whose end waits for its workspace.
 func (b Background) OpenFiles(ctx context.Context, p core.Principal, id sandbox.ID, req *file.Request) (*core.Files, error) {
 	if err := req.Check(); err != nil {
 		return nil, err
 	}
-	return b.openFiles(ctx, p, id, req)
+	st, err := b.FindSandbox(ctx, p, id)
+	if err == nil && !st.IsRunning() && !st.AwaitsUnmount() {
+		err = core.NoSandbox(id)
+	}
+	if err == nil {
+		err = b.core.RequireHost(&st)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s, err := b.openStream(ctx, &st, targetFiles)
+	if err != nil {
+		return nil, err
+	}
+	return core.OpenFilesOver(ctx, s, req)
 }
 
 // OpenEgress opens a stream to the egress proxy of a running sandbox, which speaks HTTP. It

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/workspace"
@@ -41,12 +39,27 @@ func Scope(st *sandbox.State) (workspace.Scope, bool) {
 	return of, ok && err == nil
 }
 
+// View has the sandboxes. *catalog.View implements it.
+type View interface {
+	Sandbox(id sandbox.ID) (sandbox.State, bool)
+	Changes() (changed <-chan struct{}, stop func())
+	Sandboxes(keep func(*sandbox.State) bool) []sandbox.State
+	ChangeSandbox(ctx context.Context, id sandbox.ID, decide func(sandbox.State) ([]sandbox.Body, error)) (sandbox.State, error)
+}
+
+// Gateways are the gateways of the cluster. *attachments.Keeper implements it.
+type Gateways interface {
+	ID() string                             // of this one
+	Gone(gateway string, at time.Time) bool // whether one that ran at a time has ended
+}
+
 // Config configures Mounts. All fields are required.
 type Config struct {
-	Store workspaces.Store
-	Files core.FileOpener // whose requests are no use of a sandbox
-	State func(sandbox.ID) (sandbox.State, bool)
-	Slog  *slog.Logger
+	Store    workspaces.Store
+	Files    core.FileOpener // whose requests are no use of a sandbox
+	View     View
+	Gateways Gateways
+	Slog     *slog.Logger
 }
 
 // Mounts are the mounted sandboxes of a gateway. Its methods may be called concurrently.
@@ -67,9 +80,12 @@ type mount struct {
 	mu      sync.Mutex                  // held while it is synchronized
 	base    map[workspace.Path]version  // as of the last synchronization
 	refused map[workspace.Path]struct{} // files that could not be copied, which were logged
+	changed map[workspace.Path]struct{} // files that changed in the sandbox and are not stored
 	mounted bool                        // a synchronization has succeeded
 	warned  bool                        // it was synchronized after the warning of its end
+	stored  time.Time                   // when the last synchronization began that succeeded; zero: none has
 	due     time.Time
+	look    time.Time // when the files of the sandbox are listed next
 }
 
 // get returns the mount of a sandbox; nil if the sandbox has no workspace.
@@ -82,7 +98,7 @@ func (ms *Mounts) get(st *sandbox.State) *mount {
 	defer ms.mu.Unlock()
 	m := ms.all[st.ID]
 	if m == nil {
-		m = &mount{id: st.ID, of: of, base: make(map[workspace.Path]version), refused: make(map[workspace.Path]struct{})}
+		m = &mount{id: st.ID, of: of, base: make(map[workspace.Path]version), refused: make(map[workspace.Path]struct{}), changed: make(map[workspace.Path]struct{})}
 		ms.all[st.ID] = m
 	}
 	return m
@@ -101,7 +117,10 @@ func (ms *Mounts) Mount(ctx context.Context, st *sandbox.State) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, mountTimeout)
 	defer cancel()
-	err := ms.makeDir(ctx, m)
+	err := ms.claim(ctx, m, func(*sandbox.WorkspaceMount) bool { return true })
+	if err == nil {
+		err = ms.makeDir(ctx, m)
+	}
 	if err == nil {
 		err = ms.sync(ctx, m, true)
 	}
@@ -127,63 +146,7 @@ func (ms *Mounts) Flush(ctx context.Context, st *sandbox.State) {
 func (ms *Mounts) flush(ctx context.Context, m *mount, pull bool) {
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
-	if err := ms.sync(ctx, m, pull); err != nil && !kind.Is(err, kind.NotFound) {
-		ms.cfg.Slog.Warn("flush workspace failed", "sandbox", m.id, "app", m.of.App, "set", m.of.Set, "err", err)
-	}
-}
-
-// Run synchronizes the mounted sandboxes until ctx ends.
-func (ms *Mounts) Run(ctx context.Context) error {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case now := <-tick.C:
-			ms.flushDue(ctx, now)
-		}
-	}
-}
-
-// flushDue synchronizes what is due, and forgets sandboxes that have ended.
-func (ms *Mounts) flushDue(ctx context.Context, now time.Time) {
-	ms.mu.Lock()
-	var all []*mount
-	for _, m := range ms.all {
-		all = append(all, m)
-	}
-	ms.mu.Unlock()
-	var g errgroup.Group
-	g.SetLimit(parallel)
-	for _, m := range all {
-		st, ok := ms.cfg.State(m.id)
-		if ok && st.Over() {
-			ms.forget(m, &st)
-			continue
-		}
-		if !ok || !st.IsRunning() || !m.mu.TryLock() {
-			continue
-		}
-		if !m.mounted || now.Before(m.due) && (m.warned || !st.Warned) {
-			m.mu.Unlock()
-			continue
-		}
-		m.warned = m.warned || st.Warned
-		g.Go(func() error {
-			defer m.mu.Unlock()
-			ms.flush(ctx, m, true)
-			return nil
-		})
-	}
-	g.Wait() //nolint:errcheck // no function returns an error
-}
-
-func (ms *Mounts) forget(m *mount, st *sandbox.State) {
-	ms.mu.Lock()
-	delete(ms.all, m.id)
-	ms.mu.Unlock()
-	if st.Phase == sandbox.PhaseLost && m.mounted {
-		ms.cfg.Slog.Warn("workspace lost what its host had not flushed", "sandbox", m.id, "app", m.of.App, "set", m.of.Set, "flushed", m.due.Add(-Interval))
+	if err := ms.sync(ctx, m, pull); err != nil {
+		ms.warn("flush workspace failed", m, err)
 	}
 }

@@ -61,6 +61,7 @@ type plan struct {
 
 // sync synchronizes a mount, which is locked. Without pull it only stores what changed in the sandbox.
 func (ms *Mounts) sync(ctx context.Context, m *mount, pull bool) error {
+	begun := time.Now()
 	stored, err := ms.stored(ctx, m)
 	if err != nil {
 		return err
@@ -69,6 +70,7 @@ func (ms *Mounts) sync(ctx context.Context, m *mount, pull bool) error {
 	if err != nil {
 		return err
 	}
+	m.changes(local)
 	p := m.plan(stored, local, links)
 	if err := ms.push(ctx, m, p.push, local); err != nil {
 		return err
@@ -97,7 +99,16 @@ func (ms *Mounts) sync(ctx context.Context, m *mount, pull bool) error {
 		return err
 	}
 	m.mounted = m.mounted || pull
-	m.due = time.Now().Add(Interval)
+	m.due, m.stored = time.Now().Add(Interval), begun
+	m.look = time.Now().Add(max(lookInterval, lookShare*time.Since(begun)))
+	for _, name := range append(p.compare, p.pull...) { // what the workspace has is later
+		delete(m.changed, name)
+	}
+	for name := range m.changed {
+		if l, here := local[name]; !here || m.base[name].local.equal(l) {
+			delete(m.changed, name)
+		}
+	}
 	return nil
 }
 

@@ -37,6 +37,15 @@ type change struct {
 	Deny      []string          `json:"deny,omitempty"`
 	Sent      uint64            `json:"sent,omitempty"`
 	Received  uint64            `json:"received,omitempty"`
+	mount
+}
+
+// mount is what an event says about the workspace in a sandbox.
+type mount struct {
+	Gateway  string     `json:"gateway,omitempty"`
+	Unstored []string   `json:"unstored,omitempty"`       // some of the paths
+	Count    uint32     `json:"unstored_count,omitempty"` // of all
+	Stored   *time.Time `json:"stored_at,omitempty"`
 }
 
 func appendChange(dst []byte, e *sandbox.Event) []byte {
@@ -72,6 +81,10 @@ func appendChange(dst []byte, e *sandbox.Event) []byte {
 		out.Sent, out.Received = b.Sent, b.Received
 	case sandbox.Warned:
 		out.HardEnd = textenc.OptionalTime(b.HardEnd)
+	case sandbox.Mounted:
+		out.Gateway = b.Gateway
+	case sandbox.Unmounted:
+		out.Unstored, out.Count, out.Stored = b.Unstored, b.Count, textenc.OptionalTime(b.Stored)
 	case sandbox.Stopping:
 		out.Cause = b.Cause
 	case sandbox.Destroyed:

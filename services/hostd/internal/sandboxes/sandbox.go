@@ -45,7 +45,8 @@ type hostSandbox struct {
 	disk *disk.User
 
 	mu       sync.Mutex
-	stopping bool // stop is closed
+	stopping bool        // stop is closed
+	unmount  *time.Timer // ends it if its workspace is not unmounted; nil: its end does not wait
 
 	network   *network.Sandbox
 	pausing   pausing
@@ -97,7 +98,31 @@ func (sb *hostSandbox) setDesired(s *sandbox.State) {
 		sb.pausing.notify()
 	}
 	sb.network.Apply(s)
-	if (s.Phase == sandbox.PhaseStopping || s.Over()) && !sb.stopping {
+	switch {
+	case s.AwaitsUnmount():
+		if sb.unmount == nil {
+			sb.unmount = time.AfterFunc(unmountTimeout, sb.end)
+		}
+	case s.Phase == sandbox.PhaseStopping || s.Over():
+		sb.endLocked()
+	}
+}
+
+// unmountTimeout limits how long the end of a sandbox waits for the gateway that stores its workspace.
+const unmountTimeout = 10 * time.Second
+
+// end ends the sandbox.
+func (sb *hostSandbox) end() {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	sb.endLocked()
+}
+
+func (sb *hostSandbox) endLocked() {
+	if sb.unmount != nil {
+		sb.unmount.Stop()
+	}
+	if !sb.stopping {
 		sb.stopping = true
 		close(sb.stop)
 	}

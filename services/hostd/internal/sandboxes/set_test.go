@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
@@ -111,4 +113,37 @@ func TestPauseState(t *testing.T) {
 			t.Errorf("%s: suspended is %v, want %v", s.name, !s.want, s.want)
 		}
 	}
+}
+
+// The end of a sandbox waits for the gateway that stores its workspace, not for one that has died, and not at
+// all without a workspace.
+func TestEndWaitsForUnmount(t *testing.T) {
+	set := newSet(t, Config{})
+	mounted := sandbox.State{ID: sandbox.NewID(), Phase: sandbox.PhaseStopping, Mount: sandbox.WorkspaceMount{Gateway: "g"}}
+	stopped := func(sb *hostSandbox) bool {
+		select {
+		case <-sb.stop:
+			return true
+		default:
+			return false
+		}
+	}
+	if sb := set.newSandbox(&sandbox.State{ID: sandbox.NewID(), Phase: sandbox.PhaseStopping}); !stopped(sb) || sb.unmount != nil {
+		t.Error("the end of a sandbox without a workspace waits")
+	}
+	sb := set.newSandbox(&mounted)
+	if stopped(sb) {
+		t.Error("the end does not wait")
+	}
+	unmounted := mounted
+	unmounted.Seq, unmounted.Mount.Gateway = 1, ""
+	if sb.setDesired(&unmounted); !stopped(sb) || sb.unmount.Stop() {
+		t.Error("the end waits after the gateway has stored the workspace")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		begun, sb := time.Now(), set.newSandbox(&mounted)
+		if <-sb.stop; time.Since(begun) != unmountTimeout {
+			t.Errorf("the end waited %s for a gateway that has died", time.Since(begun))
+		}
+	})
 }
