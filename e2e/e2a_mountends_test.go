@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -32,21 +33,22 @@ func (m *mounting) ended(vm string) bool {
 	return err == nil && json.Unmarshal(a.Body, &v) == nil && v.State == "destroyed"
 }
 
-// unmounted is the event that says what was not stored.
-type unmounted struct {
+// mountEvent is an event about the workspace of a sandbox.
+type mountEvent struct {
 	Type     string
+	Gateway  string
 	Unstored []string
 	Count    int `json:"unstored_count"`
 }
 
-// unmounts returns the events of a sandbox's record.
-func (m *mounting) unmounts(t *testing.T, vm string) (out []unmounted) {
+// mountEvents returns the events of a type in a sandbox's record.
+func (m *mounting) mountEvents(t *testing.T, vm, of string) (out []mountEvent) {
 	t.Helper()
 	id := strings.TrimPrefix(vm, "/v1/sandboxes/sbx_")
 	ans := m.Want(t, 200, "GET", "/v1/events?follow=0&kind=sandbox&sandbox="+id, nil) // as the operator
 	for line := range strings.Lines(string(ans.Body)) {
-		var e unmounted
-		if must(t, json.Unmarshal([]byte(line), &e)); e.Type == "unmounted" {
+		var e mountEvent
+		if must(t, json.Unmarshal([]byte(line), &e)); e.Type == of {
 			out = append(out, e)
 		}
 	}
@@ -92,6 +94,50 @@ func TestE2AMountOfKilledGateway(t *testing.T) {
 	two.Want(t, 200, "DELETE", vm, nil, two.key...)
 }
 
+// Two gateways mount a sandbox at once: one of them stores its end, and the other one after it was killed.
+func TestE2AMountAtTwoGateways(t *testing.T) {
+	t.Parallel()
+	s := newTopology(t, rig.Topology{Gateways: 2, GatewayArgs: []string{"--sign-up-test-mode"}})
+	one, two := mountingsOf(t, s)
+	both := func(vm, command string) {
+		var g sync.WaitGroup
+		for _, m := range []*mounting{one, two} {
+			g.Go(func() { m.exec(t, vm, command) })
+		}
+		g.Wait()
+	}
+	vm := one.create(t)
+	both(vm, "true")
+	if m := one.mountEvents(t, vm, "mounted"); len(m) != 1 {
+		t.Errorf("%+v", m)
+	}
+	two.Want(t, 200, "DELETE", vm, nil, two.key...)
+
+	vm = one.create(t)
+	one.exec(t, vm, "cd /workspace && printf x > a && printf x > b")
+	both(vm, "cd /workspace && printf y >> a && rm -f b && printf x > c")
+	if m := one.mountEvents(t, vm, "mounted"); len(m) != 1 {
+		t.Errorf("%+v", m)
+	}
+	s.Program("gateway-1").Kill9()
+	if !rig.Poll(time.Minute, func() bool { return two.files(t) == "a c" }) {
+		t.Errorf("files: %s", two.files(t))
+	}
+	two.exec(t, vm, "printf late > /workspace/late")
+	two.Want(t, 200, "DELETE", vm, nil, two.key...)
+	if got := two.files(t) + " " + two.read(t, "a") + " " + two.read(t, "late"); got != "a c late xyy late" {
+		t.Error(got)
+	}
+	if !rig.Poll(time.Minute, func() bool { return len(two.mountEvents(t, vm, "unmounted")) == 1 }) {
+		t.Errorf("%+v", two.mountEvents(t, vm, "unmounted"))
+	}
+	m := two.mountEvents(t, vm, "mounted")
+	if u := two.mountEvents(t, vm, "unmounted"); len(m) != 2 || m[0].Gateway == m[1].Gateway || len(u) != 1 || u[0].Count != 0 {
+		t.Errorf("%+v, %+v", m, u)
+	}
+	must(t, s.RestartProgram("gateway-1"))
+}
+
 // mountingsOf returns clients of the two gateways.
 func mountingsOf(t *testing.T, s *rig.Split) (one, two *mounting) {
 	t.Helper()
@@ -102,7 +148,7 @@ func mountingsOf(t *testing.T, s *rig.Split) (one, two *mounting) {
 	return &mounting{API: s.APIs[0], token: token, key: key}, &mounting{API: s.APIs[1], token: token, key: key}
 }
 
-// A host is killed while the store refuses files: the record of the sandbox names them.
+// A gateway stops and a host is killed while the store refuses files: the record of the sandbox names them.
 func TestE2AMountOfKilledHost(t *testing.T) {
 	t.Parallel()
 	objects := s3mem.New()
@@ -123,15 +169,21 @@ func TestE2AMountOfKilledHost(t *testing.T) {
 	one.exec(t, vm, "true")
 	refuses.Store(true)
 	one.exec(t, vm, "cd /workspace && mkdir d && printf 1 > d/a && printf 2 > b")
-	two.Want(t, 503, "POST", vm+"/exec", `{"command":"true"}`, two.key...) // it cannot store the files
+	must(t, s.Program("gateway-1").Term())
+	if !rig.Poll(time.Minute, func() bool { return strings.Contains(s.Program("gateway-2").Log(), "flush workspace failed") }) {
+		t.Fatal("no other gateway stores the workspace")
+	}
 	s.Program("host-1").Kill9()
-	var got []unmounted
-	if !rig.Poll(2*time.Minute, func() bool { got = two.unmounts(t, vm); return len(got) > 0 }) {
-		t.Fatal("the record does not say what was lost")
+	var got []mountEvent
+	if !rig.Poll(2*time.Minute, func() bool { got = two.mountEvents(t, vm, "unmounted"); return len(got) == 2 }) {
+		t.Fatalf("the record does not say what was lost: %+v", got)
 	}
-	if u := got[len(got)-1]; u.Count != 2 || strings.Join(u.Unstored, " ") != "b d/a" {
-		t.Errorf("%+v", got)
+	for _, u := range got {
+		if u.Count != 2 || strings.Join(u.Unstored, " ") != "b d/a" {
+			t.Errorf("%+v", got)
+		}
 	}
+	must(t, s.RestartProgram("gateway-1"))
 	must(t, s.RestartProgram("host-1"))
 	must(t, s.Settled(1))
 }

@@ -163,7 +163,7 @@ var rules = []rule{
 	{path: gw + "e2a/body", may: []string{"events/kind", gw + "family", gw + "httpconn", gw + "record", gw + "route", fiber}},
 	{path: gw + "e2a/vmid", may: []string{"events/sandbox", gw + "core"}},
 	{path: gw + "e2a/sandboxes", may: []string{"events/workspace", gw + "mounts", "events/bootstrap", gw + "agents", gw + "e2a/vmid", "events/fleet", "events/kind", "events/process", "events/sandbox", "events/seal", "events/template", gw + "auth", gw + "core", gw + "e2a/body", gw + "e2b/limits", gw + "family", gw + "httpconn", gw + "procs", gw + "provision", gw + "record", gw + "stream", fiber}, tests: []string{fasthttp}},
-	{path: gw + "mounts", may: []string{"events/file", "events/kind", "events/sandbox", "events/workspace", "schema/...", gw + "core", gw + "workspaces", group, protobuf}},
+	{path: gw + "mounts", may: []string{"events/file", "events/kind", "events/sandbox", "events/workspace", "internal/waiting", "schema/...", gw + "core", gw + "workspaces", group, protobuf}},
 	{path: gw + "workspaces", may: []string{"events/kind", "events/workspace", minio}, std: []string{"net/http"}, tests: []string{"github.com/johannesboyne/gofakes3/..."}},
 	{path: gw + "workspaces/workspacestest", may: []string{"events/kind", "events/workspace", gw + "workspaces"}},
 	{path: gw + "e2a/workspaces", may: []string{"events/kind", "events/workspace", gw + "auth", gw + "e2a/body", gw + "httpconn", gw + "workspaces", fiber}, std: []string{"net/http"}},

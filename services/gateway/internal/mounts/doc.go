@@ -13,8 +13,8 @@
 // Only regular files are copied. Symbolic links are neither read nor written through.
 //
 // # Gateways
-// The gateway through which a sandbox is used synchronizes it, and stores that in the record of the sandbox
-// ([sandbox.Mounted]). The end of the sandbox waits until the gateway has stored what has changed, which
-// [sandbox.Unmounted] says, with what was not stored. When a gateway ends, another one takes over its sandboxes.
+// Each gateway through which a sandbox is used synchronizes it. One of them has stored in the record of the sandbox
+// that it does ([sandbox.Mounted]): the first one, until it ends, and then another one. The end of the sandbox waits
+// until that gateway has stored what has changed, which [sandbox.Unmounted] says, with what was not stored.
 // A gateway that has not mounted a sandbox does not know what was removed in it.
 package mounts

@@ -117,7 +117,7 @@ func (ms *Mounts) Mount(ctx context.Context, st *sandbox.State) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, mountTimeout)
 	defer cancel()
-	err := ms.claim(ctx, m, func(*sandbox.WorkspaceMount) bool { return true })
+	err := ms.claim(ctx, m)
 	if err == nil {
 		err = ms.makeDir(ctx, m)
 	}

@@ -129,8 +129,8 @@ func (ms *Mounts) keep(ctx context.Context, m *mount, st *sandbox.State, now tim
 	case st.Over():
 		ms.forget(ctx, m, st)
 	case !st.IsRunning():
-	case !m.mounted && ms.free(&st.Mount):
-		if err := ms.claim(ctx, m, ms.free); err != nil {
+	case ms.free(&st.Mount):
+		if err := ms.claim(ctx, m); err != nil {
 			ms.warn("take over workspace failed", m, err)
 			return
 		}
@@ -171,16 +171,15 @@ func (m *mount) changes(local map[workspace.Path]state) {
 	}
 }
 
-// claim stores that this gateway stores what changes in a running sandbox, if the gateway so far is accepted.
-func (ms *Mounts) claim(ctx context.Context, m *mount, accept func(*sandbox.WorkspaceMount) bool) error {
+// claim stores that this gateway stores what changes in a running sandbox. It stores nothing while a gateway that
+// has not ended does that: of several that mount a sandbox concurrently, the first one keeps it.
+func (ms *Mounts) claim(ctx context.Context, m *mount) error {
 	_, err := ms.cfg.View.ChangeSandbox(ctx, m.id, func(s sandbox.State) ([]sandbox.Body, error) {
 		switch {
 		case !s.IsRunning():
 			return nil, core.NoSandbox(m.id)
-		case s.Mount.Gateway == ms.cfg.Gateways.ID():
+		case s.Mount.Gateway != "" && !ms.gone(&s.Mount):
 			return nil, nil
-		case !accept(&s.Mount):
-			return nil, kind.New(kind.Conflict, "mount workspace", string(m.id), "another gateway has mounted it")
 		}
 		return []sandbox.Body{sandbox.Mounted{Gateway: ms.cfg.Gateways.ID()}}, nil
 	})
@@ -233,14 +232,18 @@ func (ms *Mounts) leave(ctx context.Context) {
 	})
 }
 
-// forget removes the mount of a sandbox that has ended, and stores what was lost with it.
+// forget removes the mount of a sandbox that has ended, and stores what was lost with it. When another gateway has
+// to store that, it keeps the mount until that is done, because the other one may end before.
 func (ms *Mounts) forget(ctx context.Context, m *mount, st *sandbox.State) {
+	if st.Mount.Gateway != "" && st.Phase != sandbox.PhaseFailed {
+		if !ms.mine(st) {
+			return
+		}
+		ms.unmount(ctx, m)
+	}
 	ms.mu.Lock()
 	delete(ms.all, m.id)
 	ms.mu.Unlock()
-	if st.Mount.Gateway == ms.cfg.Gateways.ID() && (st.Phase == sandbox.PhaseLost || st.Phase == sandbox.PhaseDestroyed) {
-		ms.unmount(ctx, m)
-	}
 }
 
 // warn logs an error about a sandbox that has not ended.

@@ -32,12 +32,17 @@ type change struct {
 	Snapshot  string            `json:"snapshot,omitempty"`
 	From      string            `json:"forked_from,omitempty"`
 	Memory    bool              `json:"memory,omitempty"`
-	Internet  *bool             `json:"internet,omitempty"`
-	Allow     []string          `json:"allow,omitempty"`
-	Deny      []string          `json:"deny,omitempty"`
-	Sent      uint64            `json:"sent,omitempty"`
-	Received  uint64            `json:"received,omitempty"`
+	network
 	mount
+}
+
+// network is what an event says about the network of a sandbox.
+type network struct {
+	Internet *bool    `json:"internet,omitempty"`
+	Allow    []string `json:"allow,omitempty"`
+	Deny     []string `json:"deny,omitempty"`
+	Sent     uint64   `json:"sent,omitempty"`
+	Received uint64   `json:"received,omitempty"`
 }
 
 // mount is what an event says about the workspace in a sandbox.
