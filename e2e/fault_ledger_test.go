@@ -70,6 +70,7 @@ type ledger struct {
 	cuts       atomic.Uint64 // number of streams cut off without a reconnect event
 
 	mu      sync.Mutex
+	why     []error // reasons of the first cuts
 	half    []byte
 	whole   bool // received the counter's last line
 	pid     uint32
@@ -77,6 +78,7 @@ type ledger struct {
 	wrong   error
 	at      time.Time     // time of the last output
 	stall   time.Duration // the longest time between two outputs, since reset
+	most    time.Duration // the longest time between two outputs
 	clock   int64         // time of the last line by the process's clock
 	paused  int64         // the longest time between two lines, by the process's clock
 	settled chan struct{} // closed when nothing more can arrive
@@ -111,7 +113,7 @@ func (l *ledger) output(b []byte) error {
 	defer l.mu.Unlock()
 	now := time.Now()
 	if !l.at.IsZero() {
-		l.stall = max(l.stall, now.Sub(l.at))
+		l.stall, l.most = max(l.stall, now.Sub(l.at)), max(l.most, now.Sub(l.at))
 	}
 	l.at = now
 	if l.end != nil {
@@ -184,6 +186,16 @@ func (l *ledger) ended(code *int, cause string) error {
 	return nil
 }
 
+// cut counts a stream that ended without a reconnect event.
+func (l *ledger) cut(why error) {
+	l.cuts.Add(1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.why) < 10 {
+		l.why = append(l.why, why)
+	}
+}
+
 // settle ends the ledger with the reader's error.
 func (l *ledger) settle(err error) {
 	l.mu.Lock()
@@ -204,6 +216,13 @@ func (l *ledger) stalled() time.Duration {
 	}
 	l.stall = 0
 	return d
+}
+
+// longest returns the longest silence.
+func (l *ledger) longest() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.most
 }
 
 // pause returns the longest pause of the process itself.

@@ -35,7 +35,7 @@ func follow(ctx context.Context, l *ledger, r reader, apis []*rig.API, first int
 		}
 		l.reconnects.Add(1)
 		if !errors.Is(err, errReconnect) && !errors.Is(err, io.EOF) {
-			l.cuts.Add(1)
+			l.cut(err)
 		}
 		select {
 		case <-time.After(comeBackPause):
@@ -165,8 +165,12 @@ func (r *commandsReader) read(ctx context.Context, a *rig.API, l *ledger) error 
 		}
 		switch {
 		case line.Type == "reconnect" && line.After != nil:
-			r.next = &eventsReader{id: r.id, after: *line.After}
-			return r.next.readOffsets(a)
+			next := &eventsReader{id: r.id, after: *line.After}
+			if err := next.readOffsets(a); err != nil {
+				return err
+			}
+			r.next = next
+			return errReconnect
 		case line.Type == "end":
 			return l.ended(line.ExitCode, line.Cause)
 		case line.Type == "start":
@@ -187,13 +191,19 @@ func (r *commandsReader) read(ctx context.Context, a *rig.API, l *ledger) error 
 func (r *eventsReader) readOffsets(a *rig.API) error {
 	r.offsets = map[string]uint64{}
 	ans, err := a.Call(http.MethodGet, fmt.Sprintf("/v1/processes/%s/events?follow=0", r.id), nil)
-	if err != nil || ans.Status != http.StatusOK {
-		return fmt.Errorf("%v %w", ans, err)
+	if err != nil {
+		return err
+	}
+	if ans.Status != http.StatusOK {
+		return refused(ans)
 	}
 	for raw := range strings.Lines(string(ans.Body)) {
 		var line rig.Line
 		if err := json.Unmarshal([]byte(raw), &line); err != nil || line.Seq > r.after {
 			return err
+		}
+		if line.Type == "reconnect" {
+			return errReconnect
 		}
 		if line.IsOutput() {
 			r.offsets[line.Type] += uint64(len(line.Bytes()))

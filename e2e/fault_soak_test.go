@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -169,6 +170,7 @@ type soaker struct {
 	n     int
 	crowd *crowd
 	mu    *sync.Mutex
+	lines int // maximum number of lines of a process; default 2800
 }
 
 const soakTimeout = 60 * time.Second
@@ -180,7 +182,7 @@ func (c *soaker) round(round int) bool {
 	if box == "" {
 		return false
 	}
-	n := counter{lines: 300 + rand.IntN(2500), every: time.Duration(rand.IntN(4)) * time.Millisecond, pad: rand.IntN(2) * rand.IntN(2000)}
+	n := counter{lines: 300 + rand.IntN(cmp.Or(c.lines, 2800)-299), every: time.Duration(rand.IntN(4)) * time.Millisecond, pad: rand.IntN(2) * rand.IntN(2000)}
 	id := c.start(box, fmt.Sprintf("soak-%d-%d", c.n, round), n)
 	if id == "" {
 		return false

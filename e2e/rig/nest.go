@@ -24,6 +24,7 @@ type Nest struct {
 	last     func()   // called at the end, while all programs run
 	token    string   // token of the NATS servers; empty: no token
 	env      []string // of every program
+	exe      string   // binary of every program; default the binary under test
 	closers  []func() error
 }
 
@@ -36,9 +37,17 @@ func newNest() (*Nest, error) {
 	return &Nest{Dir: dir}, nil
 }
 
-// add starts a program of the binary under test.
+// binary returns the binary of the nest's programs.
+func (n *Nest) binary() (string, error) {
+	if n.exe != "" {
+		return n.exe, nil
+	}
+	return built()
+}
+
+// add starts a program of the nest's binary.
 func (n *Nest) add(name string, env []string, args ...string) error {
-	bin, err := built()
+	bin, err := n.binary()
 	if err == nil {
 		_, err = n.addOf(bin, name, env, args...)
 	}

@@ -19,6 +19,7 @@ type Topology struct {
 	Schedulers  int
 	Reapers     int
 	Hosts       int
+	Binary      string   // default the binary under test
 	Driver      string   // default Driver
 	GatewayArgs []string // additional arguments of each gateway
 	HostArgs    []string // additional arguments of each hostd
@@ -58,7 +59,7 @@ func NewSplit(t testing.TB, top Topology) *Split {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nest.env = top.AllEnv
+	nest.env, nest.exe = top.AllEnv, top.Binary
 	s := &Split{Nest: nest}
 	s.servers = top.NATS
 	s.closeAfter(t)
@@ -159,7 +160,7 @@ func (s *Split) addNATS(i int, name string, args []string) error {
 	if s.apart == nil {
 		return s.add(name, nil, args...)
 	}
-	bin, err := built()
+	bin, err := s.binary()
 	if err != nil {
 		return err
 	}

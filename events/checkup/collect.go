@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,7 +21,7 @@ import (
 )
 
 const (
-	// listen exceeds twice the interval at which servers report.
+	// listen bounds the wait for reports of servers. It exceeds twice the interval of reports.
 	listen  = 5 * time.Second
 	attempt = 3 * time.Second
 )
@@ -58,7 +59,8 @@ func Examine(ctx context.Context, url, token string) ([]Finding, error) {
 	if token != "" {
 		opts = append(opts, nats.Token(token))
 	}
-	for u := range strings.SplitSeq(url, ",") {
+	urls := strings.Split(url, ",")
+	for _, u := range urls {
 		nc, err := nats.Connect(u, opts...)
 		if err != nil {
 			f.unreachable[u] = err.Error()
@@ -76,18 +78,26 @@ func Examine(ctx context.Context, url, token string) ([]Finding, error) {
 		return nil, err
 	}
 	var wg sync.WaitGroup
+	var servers []server
 	var heard error
-	wg.Go(func() { f.servers, heard = hear(ctx, nc) })
+	known := make(chan map[string]*copies, 1)
+	wg.Go(func() { servers, heard = hear(ctx, nc, len(urls), known) })
 	f.collect(ctx, js)
+	if len(f.unreachable) == 0 {
+		of, _ := f.copies()
+		known <- of
+	}
 	wg.Wait()
 	if heard != nil {
 		return nil, heard
 	}
+	f.servers = servers
 	return judge(f), nil
 }
 
-// hear returns the last report of each server.
-func hear(ctx context.Context, nc *nats.Conn) ([]server, error) {
+// hear returns the last report of each server. It returns early once as many servers have reported as
+// are expected, and all that streams have copies on.
+func hear(ctx context.Context, nc *nats.Conn, expected int, known <-chan map[string]*copies) ([]server, error) {
 	reports := make(chan *nats.Msg, 64)
 	sub, err := nc.ChanSubscribe(fleet.StoreSubject, reports)
 	if err != nil {
@@ -97,12 +107,17 @@ func hear(ctx context.Context, nc *nats.Conn) ([]server, error) {
 	end := time.NewTimer(listen)
 	defer end.Stop()
 	var all []server
+	var of map[string]*copies // nil: not known yet
 	for {
+		if of != nil && len(all) >= expected && reported(all, of) {
+			return all, nil
+		}
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-end.C:
 			return all, nil
+		case of = <-known:
 		case msg := <-reports:
 			var r fleet.StoreReport
 			if err := json.Unmarshal(msg.Data, &r); err == nil && r.Server != "" {
@@ -110,6 +125,16 @@ func hear(ctx context.Context, nc *nats.Conn) ([]server, error) {
 			}
 		}
 	}
+}
+
+// reported reports whether each server that streams have copies on is among all.
+func reported(all []server, of map[string]*copies) bool {
+	for name := range of {
+		if !slices.ContainsFunc(all, func(s server) bool { return s.Server == name }) {
+			return false
+		}
+	}
+	return true
 }
 
 func latest(all []server, s server) []server {
