@@ -286,6 +286,9 @@ func AppendSpec(dst []byte, s *Spec) []byte {
 	for _, p := range s.Redact {
 		dst = field.PutString(dst, 16, p)
 	}
+	if s.Trace != nil {
+		dst = field.PutMessage(dst, 18, func(dst []byte) []byte { return AppendTrace(dst, s.Trace) })
+	}
 	return dst
 }
 
@@ -328,6 +331,8 @@ func ParseSpec(b []byte) (Spec, error) {
 			s.Record, err = sandbox.PolicyOf(u)
 		case 16:
 			s.Redact = append(s.Redact, string(v))
+		case 18:
+			s.Trace, err = ParseTrace(v)
 		}
 		return err
 	})

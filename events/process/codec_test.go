@@ -23,6 +23,7 @@ func every() []process.Event {
 			Exact: true, Arg0: &arg0,
 			Confine: &process.Confinement{Read: []string{"/"}, Write: []string{"/w", "/tmp"}, Deny: []string{"/w/d"}, Network: true, Optional: []string{"/w/d"}},
 			Record:  sandbox.RecordNone, Redact: []string{"a+", "b"},
+			Trace: &process.Trace{ID: process.TraceID{1, 2}, Parent: process.SpanID{3}, Flags: 1, State: "a=b", Exported: true},
 		}, Command: "c", SpecHash: []byte{1, 2}, Tenant: "t", From: "p-i0", After: 70},
 		process.Started{PID: 4711},
 		process.Wrote{Stream: process.Stderr, Offset: 1 << 40, Data: bytes.Repeat([]byte{0, 255}, 200)},
@@ -164,6 +165,10 @@ func TestEqualSpecsHaveEqualHashes(t *testing.T) {
 	hash := func(s *process.Spec) []byte { return s.Hash(r, "t", "i1") }
 	if !bytes.Equal(hash(&a), hash(&b)) {
 		t.Error("equal specs, different hashes")
+	}
+	b.Trace = &process.Trace{ID: process.TraceID{1}, Parent: process.SpanID{1}}
+	if !bytes.Equal(hash(&a), hash(&b)) {
+		t.Error("the hash of a spec depends on the span of the request")
 	}
 	b.Env["A"] = "2"
 	if bytes.Equal(hash(&a), hash(&b)) {

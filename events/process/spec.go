@@ -34,6 +34,8 @@ type Spec struct {
 
 	Confine *Confinement // nil: restricted by its sandbox only
 
+	Trace *Trace // nil: the request that started it belongs to no trace
+
 	Record sandbox.Policy // what is kept of it
 	Redact []string       // patterns of what is replaced in its output (package redact); not stored
 
@@ -95,10 +97,12 @@ func CheckEnv(op string, env map[string]string) error {
 }
 
 // Hash returns a hash of s, whose environment is open, for a tenant's sandbox. A retried Start
-// must have the hash of the first. A reader of the record cannot test guesses of the environment
-// against the hash, because its key is not in the record.
+// must have the hash of the first, also if each attempt has a span of its own. A reader of the record
+// cannot test guesses of the environment against the hash, because its key is not in the record.
 func (s *Spec) Hash(r *seal.Ring, tenant string, sbx sandbox.ID) []byte {
-	return r.Hash(seal.Place{Tenant: tenant, Record: string(sbx), Field: "spec"}, AppendSpec(nil, s))
+	untraced := *s
+	untraced.Trace = nil
+	return r.Hash(seal.Place{Tenant: tenant, Record: string(sbx), Field: "spec"}, AppendSpec(nil, &untraced))
 }
 
 // Public returns what may be stored of s for readers: no environment, nothing that its patterns

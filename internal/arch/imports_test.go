@@ -22,6 +22,7 @@ const (
 	server   = "github.com/nats-io/nats-server/v2/..."
 	ulid     = "github.com/oklog/ulid/v2"
 	protobuf = "google.golang.org/protobuf/..."
+	otel     = "go.opentelemetry.io/otel/..."
 	otlp     = "go.opentelemetry.io/proto/otlp/..."
 	fiber    = "github.com/gofiber/fiber/v2/..."
 	fasthttp = "github.com/valyala/fasthttp/..."
@@ -121,6 +122,7 @@ var rules = []rule{
 	{path: "events/share", may: []string{"events/internal/codec", "events/internal/fold", "events/internal/store", "events/internal/streams", "events/kind", "events/process", "events/sandbox", "schema/...", protobuf}},
 	{path: "events/persistence", may: []string{"events/internal/codec", "events/internal/fold", "events/internal/store", "events/internal/streams", "events/process", "events/sandbox", "schema/...", protobuf}},
 	{path: "events/workspace", may: []string{"events/blob", "events/internal/codec", "events/internal/fold", "events/internal/store", "events/internal/streams", "events/kind", "schema/...", btree, protobuf, group}},
+	{path: "events/tracing", may: []string{"events/kind", "events/process"}},
 	{path: "events/due", may: []string{"events/attachment", "events/sandbox"}},
 	{path: "events/blob", may: []string{"events/internal/store", "events/kind", "events/template"}},
 	{path: "events/internal/codec", may: []string{"events/build", "events/field", "events/fleet", "events/kind", "events/process", "events/sandbox", "events/seal", "schema/...", protobuf, compress}},
@@ -171,7 +173,8 @@ var rules = []rule{
 	{path: gw + "hosts", may: []string{vocabulary, gw + "core", ulid}},
 	{path: gw + "storage", may: []string{vocabulary, gw + "core"}},
 	{path: gw + "lifecycle", may: []string{vocabulary, "internal/waiting", gw + "core", gw + "latency", group}},
-	{path: gw + "procs", may: []string{vocabulary, "internal/waiting", gw + "core", gw + "latency", gw + "lifecycle", ulid}},
+	{path: gw + "procs", may: []string{vocabulary, "internal/waiting", gw + "core", gw + "latency", gw + "lifecycle", gw + "tracecontext", ulid}},
+	{path: gw + "tracecontext", may: []string{"events/process", fiber, otel}, std: []string{"net/http"}},
 	{path: gw + "builds", may: []string{vocabulary, gw + "core", gw + "lifecycle"}},
 	{path: gw + "bases", may: []string{vocabulary, gw + "core", gw + "builds"}},
 	{path: gw + "snapshots", may: []string{vocabulary, gw + "core", gw + "lifecycle", gw + "bases", ulid}},
@@ -185,7 +188,7 @@ var rules = []rule{
 	{path: gw + "certs/certstest"},
 	{path: gw + "httpconn", may: []string{"events/kind", "events/mux", gw + "recovery", sys, fiber, fasthttp}, std: []string{"net/http"}},
 	{path: gw + "stream", may: []string{vocabulary, gw + "httpconn", fiber}},
-	{path: gw + "websocket", may: []string{"events/kind", gw + "httpconn", gw + "recovery", gw + "stream", fiber, fws, wsframes}},
+	{path: gw + "websocket", may: []string{"events/kind", gw + "httpconn", gw + "recovery", gw + "stream", gw + "tracecontext", fiber, fws, wsframes}},
 	{path: gw + "templates", may: []string{vocabulary, "internal/part", gw + "core", gw + "templatestore", gw + "auth", fiber}},
 	// Builds import images, as the client does.
 	{path: gw + "builder", may: []string{vocabulary, "internal/waiting", "schema/...", "internal/image", "internal/part", gw + "core", gw + "bases", gw + "builds", gw + "procs", gw + "snapshots", gw + "recovery", awsSign, compress, protobuf, ulid}, std: []string{"net/http"}},

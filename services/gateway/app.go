@@ -41,6 +41,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/storage"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 	"github.com/millrace/millrace/services/gateway/internal/templates"
+	"github.com/millrace/millrace/services/gateway/internal/tracecontext"
 	"github.com/millrace/millrace/services/gateway/internal/websocket"
 )
 
@@ -157,6 +158,7 @@ func (s *server) middleware() {
 	}
 	s.app.Use(
 		s.markUsed,
+		tracecontext.Middleware,
 		s.metrics.Count,
 		s.recovered,
 		requestID,

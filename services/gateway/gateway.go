@@ -20,6 +20,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/seal"
+	"github.com/millrace/millrace/events/tracing"
 	"github.com/millrace/millrace/internal/ops"
 	"github.com/millrace/millrace/services/gateway/internal/admin"
 	"github.com/millrace/millrace/services/gateway/internal/core"
@@ -52,6 +53,8 @@ type Config struct {
 
 	// Recording is what is kept of the processes of new sandboxes.
 	Recording Recording
+	// Tracing is that of the reaper: with it, processes continue the spans that the reaper exports.
+	Tracing tracing.Sampler
 	// QueueTimeout is the maximum wait of a new sandbox while every host is full; default 25 s.
 	QueueTimeout time.Duration
 
@@ -160,7 +163,7 @@ func Run(ctx context.Context, cfg Config) error {
 	latencies := metrics.NewLatencies()
 	ops := operations.New(core.Config{
 		Log: cfg.Log, View: cfg.View, Secret: secret, Sealer: ring, SharedTenant: DefaultTenant,
-		QueueTimeout: cfg.QueueTimeout, Recording: cfg.Recording.settings(), Latencies: latencies.Observers(), Slog: cfg.Slog,
+		QueueTimeout: cfg.QueueTimeout, Recording: cfg.Recording.settings(), Latencies: latencies.Observers(), Slog: cfg.Slog, Tracing: cfg.Tracing,
 	})
 	defer ops.Close()
 	if cfg.KeyPair == nil {

@@ -24,6 +24,9 @@ func SpecToPB(s *process.Spec) *pb.Spec {
 	if c := s.Confine; c != nil {
 		out.Confine = &pb.Confinement{Read: c.Read, Write: c.Write, Deny: c.Deny, Network: c.Network, Optional: c.Optional}
 	}
+	if t := s.Trace; t != nil {
+		out.Trace = &pb.Trace{Id: t.ID[:], Parent: t.Parent[:], Flags: uint32(t.Flags), State: t.State, Exported: t.Exported}
+	}
 	return out
 }
 
@@ -42,6 +45,9 @@ func SpecFromPB(s *pb.Spec) process.Spec {
 	}
 	if c := s.Confine; c != nil {
 		out.Confine = &process.Confinement{Read: c.Read, Write: c.Write, Deny: c.Deny, Network: c.Network, Optional: c.Optional}
+	}
+	if t := s.Trace; t != nil { // one that is not valid counts as none
+		out.Trace, _ = process.NewTrace(t.Id, t.Parent, uint64(t.Flags), t.State, t.Exported)
 	}
 	return out
 }

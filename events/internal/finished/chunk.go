@@ -49,6 +49,7 @@ const (
 	hasStarted = 1 << iota
 	hasEnded
 	isKilled
+	hasTrace
 )
 
 // follows reports whether the chunk can contain a process with stream sequence rev.
@@ -68,7 +69,9 @@ func (c *chunk) add(s *process.Summary, id ulid.ULID, rev uint64) {
 		rev: uint32(rev - c.base), pid: s.PID,
 		tenant: c.text([]byte(s.Tenant)), sandbox: c.text([]byte(s.ID.Sandbox())),
 	}
-	host, spec := c.text([]byte(s.Host)), c.text(process.AppendSpec(nil, &s.Spec))
+	untraced := s.Spec // equal commands of different traces are stored once
+	untraced.Trace = nil
+	host, spec := c.text([]byte(s.Host)), c.text(process.AppendSpec(nil, &untraced))
 	exit := c.text(process.AppendExit(nil, s.Exit))
 	k.rest = uint32(len(c.data))
 	var flags byte
@@ -81,12 +84,19 @@ func (c *chunk) add(s *process.Summary, id ulid.ULID, rev uint64) {
 	if s.Killed {
 		flags |= isKilled
 	}
+	if s.Spec.Trace != nil {
+		flags |= hasTrace
+	}
 	c.data = append(c.data, flags)
 	if flags&hasEnded != 0 {
 		c.data = binary.AppendVarint(c.data, s.Ended.UnixNano()-k.at)
 	}
 	for _, n := range []uint64{uint64(host), uint64(spec), uint64(exit), s.Epoch, s.Last} {
 		c.data = binary.AppendUvarint(c.data, n)
+	}
+	if t := s.Spec.Trace; t != nil {
+		b := process.AppendTrace(nil, t)
+		c.data = append(binary.AppendUvarint(c.data, uint64(len(b))), b...)
 	}
 	c.keys = append(c.keys, k)
 	c.live++
@@ -124,6 +134,7 @@ type rest struct {
 	host, spec, exit uint32
 	epoch            uint64
 	last             process.Seq
+	trace            []byte // empty: none
 }
 
 func restOf(k *key, data []byte) rest {
@@ -140,5 +151,8 @@ func restOf(k *key, data []byte) rest {
 		u[i], b = v, b[n:]
 	}
 	r.host, r.spec, r.exit, r.epoch, r.last = uint32(u[0]), uint32(u[1]), uint32(u[2]), u[3], u[4]
+	if r.flags&hasTrace != 0 {
+		r.trace = textAt(b, 0)
+	}
 	return r
 }

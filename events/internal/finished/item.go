@@ -76,6 +76,9 @@ func (d *Decoder) Decode(it *Item, s *process.Summary) {
 	if r.flags&hasStarted != 0 {
 		s.Started = time.Unix(0, it.at)
 	}
+	if r.flags&hasTrace != 0 {
+		s.Spec.Trace, _ = process.ParseTrace(r.trace) // AppendTrace wrote it
+	}
 }
 
 func (d *Decoder) text(it *Item, at uint32) string {

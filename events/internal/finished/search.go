@@ -3,6 +3,7 @@ package finished
 import (
 	"encoding/binary"
 	"math"
+	"sort"
 
 	"github.com/oklog/ulid/v2"
 
@@ -89,4 +90,27 @@ func (s *Set) ByPID(sbx sandbox.ID, pid uint32, since int64) (it Item, ok bool) 
 		return !ok
 	})
 	return it, ok
+}
+
+// After appends to dst at most n processes whose entries have a stream sequence after rev, in the order
+// of their entries.
+func (s *Set) After(dst []Item, rev uint64, n int) []Item {
+	full := len(dst) + n
+	for _, number := range s.sequence() {
+		c := s.chunks[number]
+		if c.base+uint64(c.keys[len(c.keys)-1].rev) <= rev {
+			continue
+		}
+		first := sort.Search(len(c.keys), func(slot int) bool { return c.base+uint64(c.keys[slot].rev) > rev })
+		for slot := first; slot < len(c.keys); slot++ {
+			r := ref(number)<<slotBits | ref(slot)
+			if at, ok := s.byID.Get(r); !ok || at != r {
+				continue // removed
+			}
+			if dst = append(dst, s.item(r)); len(dst) == full {
+				return dst
+			}
+		}
+	}
+	return dst
 }

@@ -29,6 +29,10 @@ func fill(v reflect.Value, n int64) {
 		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
 		fill(v.Index(0), n)
 		fill(v.Index(1), n+1)
+	case reflect.Array:
+		for i := range v.Len() {
+			fill(v.Index(i), n+int64(i))
+		}
 	case reflect.Map:
 		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
 		fill(key, n)

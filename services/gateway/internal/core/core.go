@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/seal"
+	"github.com/millrace/millrace/events/tracing"
 	"github.com/millrace/millrace/events/tunnel"
 	"github.com/millrace/millrace/services/gateway/internal/latency"
 )
@@ -29,6 +30,8 @@ type Config struct {
 	Latencies latency.Observers // default none
 
 	Recording sandbox.Recording // least strict settings of new sandboxes; default full, without patterns
+
+	Tracing tracing.Sampler // of the spans that the reaper exports; default none
 
 	SharedTenant string // tenant whose public templates all tenants find by name; empty: none
 

@@ -43,6 +43,7 @@ func (ps *Procs) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, sp
 		return Attached{}, err
 	}
 	spec.Record = max(spec.Record, st.Request.Record)
+	spec.Trace = traceOf(ctx, ps.core.Tracing)
 	if spec.Redact, err = st.Request.Patterns(ps.core.Sealer, st.Tenant, string(st.ID)); err != nil {
 		return Attached{}, core.LogError("start", string(sbx), err)
 	}

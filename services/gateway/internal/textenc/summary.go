@@ -38,6 +38,7 @@ type Summary struct {
 	Signal    int32      `json:"signal,omitempty"`
 	Cause     string     `json:"cause,omitempty"`
 	Message   string     `json:"message,omitempty"`
+	TraceID   string     `json:"trace_id,omitempty"` // of the request that started it
 }
 
 // States of a process in the API.
@@ -71,6 +72,9 @@ func SummaryOf(s *process.Summary) Summary {
 	}
 	if s.Spec.PTY != nil {
 		out.PTY = &Size{s.Spec.PTY.Cols, s.Spec.PTY.Rows}
+	}
+	if t := s.Spec.Trace; t != nil {
+		out.TraceID = t.ID.String()
 	}
 	if x := s.Exit; x != nil {
 		out.Signal, out.Cause, out.Message = x.Signal, string(x.Cause), x.Message

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/gateway/internal/httpconn"
+	"github.com/millrace/millrace/services/gateway/internal/tracecontext"
 )
 
 // Options are the rules for the connections of a surface. A zero field means its default.
@@ -93,7 +94,9 @@ func (e *Endpoint) Upgrade(c *fiber.Ctx, tenant string, h Handler) error {
 	w := &wire{request: request(key), headers: headers(c, protocol), maxFragments: e.opts.MaxFragments}
 	conn := &Conn{wire: w, server: s, opts: e.opts, protocol: protocol, budget: s.streams.Budget(tenant)}
 	c.Status(fiber.StatusSwitchingProtocols)
+	traced := tracecontext.From(c.UserContext())
 	s.streams.HandOver(c, e.opts.WriteTimeout, func(ctx context.Context, raw *httpconn.RawConn) {
+		ctx = tracecontext.With(ctx, traced)
 		w.Conn, w.raw = raw, raw
 		w.run = func(ws *websocket.Conn) { conn.run(ctx, ws, h) }
 		s.app.Server().ServeConn(w) //nolint:errcheck // the client left

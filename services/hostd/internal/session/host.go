@@ -71,6 +71,7 @@ func (h *Host) Start(ss *Session, c command.Command, spec process.Spec) {
 	spec.Hidden = ""
 	p.start, p.spec, p.replies.starts, p.frame.err = &c, spec, []uint64{c.Rev}, err
 	p.hash = open.Hash(h.cfg.Ring, c.Tenant, c.Process.Sandbox())
+	open.Env = open.EnvOf(c.Process)
 	p.frame.bytes = wire.AppendStart(nil, &wire.Start{Rev: c.Rev, Token: c.Process.Token(), Spec: process.AppendSpec(nil, &open)})
 	if ss != nil {
 		token := c.Process.Token()
