@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/keystore"
 	"github.com/millrace/millrace/events/ledger"
+	"github.com/millrace/millrace/events/lives"
 	"github.com/millrace/millrace/events/meter"
 	"github.com/millrace/millrace/events/persistence"
 	"github.com/millrace/millrace/events/record"
@@ -171,6 +172,9 @@ func (l *Log) Persistence() *persistence.Store { return persistence.NewStore(l.c
 
 // Shares returns a store of the links that onlookers read with, whose view runs separately.
 func (l *Log) Shares() *share.Store { return share.NewStore(l.conn) }
+
+// Lives returns a feed of the starts and ends of processes, which runs separately.
+func (l *Log) Lives() *lives.Feed { return lives.New(l.conn) }
 
 // Tally returns the counts of requests that gateways share.
 func (l *Log) Tally() *tally.Store { return tally.NewStore(l.conn) }

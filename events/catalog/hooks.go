@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/seal"
 	"github.com/millrace/millrace/events/webhook"
@@ -69,13 +70,21 @@ type Hook struct {
 // After returns the position up to which all events are done.
 func (h *Hook) After() webhook.Position { return max(h.Cursor.At, h.From) }
 
+// AfterProcesses returns the position up to which all events of processes are done.
+func (h *Hook) AfterProcesses() webhook.Position { return max(h.Cursor.Processes, h.FromProcesses) }
+
+// Positions returns the positions up to which all events are done.
+func (h *Hook) Positions() webhook.Positions {
+	return webhook.Positions{Sandboxes: h.After(), Processes: h.AfterProcesses()}
+}
+
 // PutWebhook replaces the webhook with stream sequence w.Rev (0: new) and returns the new
 // rev. It returns Conflict as in AppendSandbox.
 func (d *Documents) PutWebhook(ctx context.Context, w *webhook.Webhook) (uint64, error) {
 	b := &pb.Webhook{
 		Id: string(w.ID), Tenant: w.Tenant, Name: w.Name, Url: w.URL, Enabled: w.Enabled,
 		Sealed: []byte(w.Secret), CreatedNs: codec.Nanos(w.Created), From: uint64(w.From), Removed: w.Removed,
-		Format: string(w.Format),
+		Format: string(w.Format), FromProcesses: uint64(w.FromProcesses), Batch: uint32(w.Batch),
 	}
 	for _, t := range w.Types {
 		b.Types = append(b.Types, string(t))
@@ -92,6 +101,7 @@ func (d *Documents) PutWebhook(ctx context.Context, w *webhook.Webhook) (uint64,
 func (d *Documents) PutCursor(ctx context.Context, tenant string, id webhook.ID, c *webhook.Cursor) (uint64, error) {
 	data, err := proto.Marshal(&pb.WebhookCursor{
 		At: uint64(c.At), Holder: c.Holder, Attempts: c.Attempts, Done: c.Done, GivenUp: c.GivenUp,
+		Processes: uint64(c.Processes),
 	})
 	if err != nil {
 		return 0, kind.Wrap(kind.Internal, "put cursor", string(id), err)
@@ -114,11 +124,11 @@ func (d *Documents) PutRedeliveries(ctx context.Context, tenant string, id webho
 }
 
 func refToPB(r webhook.Ref) *pb.WebhookRef {
-	return &pb.WebhookRef{Sandbox: string(r.Sandbox), Position: uint64(r.Position)}
+	return &pb.WebhookRef{Sandbox: string(r.Sandbox), Position: uint64(r.Position), Process: string(r.Process)}
 }
 
 func refFromPB(r *pb.WebhookRef) webhook.Ref {
-	return webhook.Ref{Sandbox: sandbox.ID(r.GetSandbox()), Position: webhook.Position(r.GetPosition())}
+	return webhook.Ref{Sandbox: sandbox.ID(r.GetSandbox()), Position: webhook.Position(r.GetPosition()), Process: process.ID(r.GetProcess())}
 }
 
 func (x *hookTable) applyHook(m store.Message) error {
@@ -133,7 +143,7 @@ func (x *hookTable) applyHook(m store.Message) error {
 		var b pb.WebhookCursor
 		if err = proto.Unmarshal(m.Data, &b); err == nil {
 			h.cursor = webhook.Cursor{
-				At: webhook.Position(b.At), Holder: b.Holder, Attempts: b.Attempts, Done: b.Done, GivenUp: b.GivenUp,
+				At: webhook.Position(b.At), Processes: webhook.Position(b.Processes), Holder: b.Holder, Attempts: b.Attempts, Done: b.Done, GivenUp: b.GivenUp,
 				Rev: m.Seq, Received: time.Now(),
 			}
 		}
@@ -162,7 +172,7 @@ func decodeWebhook(m store.Message) (webhook.Webhook, error) {
 	id, err := webhook.ParseID(b.Id)
 	w := webhook.Webhook{
 		ID: id, Tenant: b.Tenant, Name: b.Name, URL: b.Url, Enabled: b.Enabled, Secret: seal.Text(b.Sealed),
-		Format: webhook.Format(b.Format), Created: codec.Time(b.CreatedNs), From: webhook.Position(b.From), Removed: b.Removed, Rev: m.Seq, Changed: m.Time,
+		Format: webhook.Format(b.Format), Created: codec.Time(b.CreatedNs), From: webhook.Position(b.From), FromProcesses: webhook.Position(b.FromProcesses), Batch: int(b.Batch), Removed: b.Removed, Rev: m.Seq, Changed: m.Time,
 	}
 	for _, t := range b.Types {
 		w.Types = append(w.Types, webhook.Type(t))
@@ -261,6 +271,7 @@ func (d *Documents) AppendAttempt(ctx context.Context, tenant string, id webhook
 	data, err := proto.Marshal(&pb.WebhookAttempt{
 		Id: a.ID, EventId: a.EventID, Type: string(a.Type), Ref: refToPB(a.Ref), Number: a.Number,
 		TimeNs: codec.Nanos(a.Time), TookNs: int64(a.Took), Url: a.URL, Status: a.Status, Error: a.Error, Response: a.Response, Last: a.Last,
+		Events: uint32(a.Events),
 	})
 	if err != nil {
 		return kind.Wrap(kind.Internal, "append delivery", a.ID, err)
@@ -276,6 +287,7 @@ func decodeAttempt(data []byte) (webhook.Attempt, error) {
 	return webhook.Attempt{
 		ID: b.Id, EventID: b.EventId, Type: webhook.Type(b.Type), Ref: refFromPB(b.Ref), Number: b.Number,
 		Time: codec.Time(b.TimeNs), Took: time.Duration(b.TookNs), URL: b.Url, Status: b.Status, Error: b.Error, Response: b.Response, Last: b.Last,
+		Events: int(b.Events),
 	}, nil
 }
 

@@ -82,16 +82,47 @@ func SignStandard(secret, id string, at time.Time, payload []byte) string {
 	return "v1," + base64.StdEncoding.EncodeToString(h.Sum(nil))
 }
 
+// standard is an event in the format standard.
+type standard struct {
+	Type      Type            `json:"type"`
+	Timestamp time.Time       `json:"timestamp"`
+	Data      json.RawMessage `json:"data"`
+}
+
+func (e *Event) standard() (standard, error) {
+	data, err := e.Payload()
+	return standard{e.Type, e.Time.UTC(), data}, err
+}
+
 // Standard returns the body of a delivery in the format standard: type, timestamp, and E2B's
 // payload as the data. It is the same at every attempt.
 func (e *Event) Standard() ([]byte, error) {
-	data, err := e.Payload()
+	s, err := e.standard()
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(struct {
-		Type      Type            `json:"type"`
-		Timestamp time.Time       `json:"timestamp"`
-		Data      json.RawMessage `json:"data"`
-	}{e.Type, e.Time.UTC(), data})
+	return json.Marshal(s)
+}
+
+// TypeBatch is the type of a delivery with several events in the format standard.
+const TypeBatch = "batch"
+
+// StandardBatch returns the id and the body of a delivery of several events in the format standard.
+// The data are the events in their order, each as [Event.Standard] returns it. The id is that of
+// this sequence of events: a later attempt may contain more of them and have another one.
+func StandardBatch(all []*Event) (id string, body []byte, err error) {
+	batch := struct {
+		Type      string     `json:"type"`
+		Timestamp time.Time  `json:"timestamp"`
+		Data      []standard `json:"data"`
+	}{TypeBatch, all[len(all)-1].Time.UTC(), make([]standard, len(all))}
+	ids := make([]string, len(all))
+	for i, e := range all {
+		if batch.Data[i], err = e.standard(); err != nil {
+			return "", nil, err
+		}
+		ids[i] = e.ID
+	}
+	body, err = json.Marshal(batch)
+	return NamedUUID(append(ids, TypeBatch)...), body, err
 }

@@ -21,10 +21,17 @@ const (
 	Resumed      Type = "sandbox.lifecycle.resumed"
 	Killed       Type = "sandbox.lifecycle.killed"
 	Checkpointed Type = "sandbox.lifecycle.checkpointed"
+
+	ProcessStarted Type = "process.started"
+	ProcessExited  Type = "process.exited" // its end was observed
+	ProcessLost    Type = "process.lost"   // its end was not observed
+	ProcessFailed  Type = "process.failed" // it never started
 )
 
 // Types returns all types. Their indexes are stored, so new ones must come last.
-func Types() []Type { return []Type{Created, Updated, Paused, Resumed, Killed, Checkpointed} }
+func Types() []Type {
+	return []Type{Created, Updated, Paused, Resumed, Killed, Checkpointed, ProcessStarted, ProcessExited, ProcessLost, ProcessFailed}
+}
 
 // ParseTypes validates types from outside and drops duplicates. It returns Invalid if one
 // is unknown.
@@ -57,14 +64,37 @@ func (t Type) Label() string {
 		return "kill"
 	case Checkpointed:
 		return "checkpoint"
+	case ProcessStarted:
+		return "start"
+	case ProcessExited:
+		return "exit"
+	case ProcessLost:
+		return "lose"
+	case ProcessFailed:
+		return "fail"
 	}
 	return ""
 }
 
-// Category is the category of all types.
-const Category = "lifecycle"
+// OfProcess reports whether the type is one of processes.
+func (t Type) OfProcess() bool {
+	switch t {
+	case ProcessStarted, ProcessExited, ProcessLost, ProcessFailed:
+		return true
+	case Created, Updated, Paused, Resumed, Killed, Checkpointed:
+	}
+	return false
+}
 
-// Position orders lifecycle events: the stream sequence of the message, and the index of
+// Category returns the category of a type.
+func (t Type) Category() string {
+	if t.OfProcess() {
+		return "process"
+	}
+	return "lifecycle"
+}
+
+// Position orders events of sandboxes, and those of processes: the stream sequence of the message, and the index of
 // the event in it.
 type Position uint64
 
@@ -78,6 +108,9 @@ func At(rev uint64, index int) Position {
 
 // Through returns the position after all events of a message and of earlier ones.
 func Through(rev uint64) Position { return At(rev+1, 0) - 1 }
+
+// Before returns the stream sequence up to which all events of messages are at or before p.
+func (p Position) Before() uint64 { return max((p+1).Rev(), 1) - 1 }
 
 // Rev returns the stream sequence of the event's message.
 func (p Position) Rev() uint64 { return uint64(p) >> indexBits }
@@ -125,6 +158,7 @@ type Event struct {
 	Snapshot string         // of Checkpointed
 	Reason   string         // of Killed and Paused
 	Ran      *ExecutionData // of Killed and Paused
+	Process  *ProcessData   // of the types of processes
 }
 
 // ExecutionData describes a run of a sandbox.

@@ -34,6 +34,7 @@ type Data struct {
 	Timeout   *time.Time        `json:"set_timeout,omitempty"`
 	Snapshot  string            `json:"snapshot_id,omitempty"`
 	Reason    string            `json:"reason,omitempty"`
+	Process   *processBody      `json:"process,omitempty"`
 }
 
 type executionBody struct {
@@ -56,7 +57,10 @@ func (e *Event) Data() *Data {
 			ExecutionTime: e.Ran.Took.Milliseconds(),
 		}
 	}
-	if len(d.Metadata) == 0 && d.Execution == nil && d.Timeout == nil && d.Snapshot == "" && d.Reason == "" {
+	if e.Process != nil {
+		d.Process = e.Process.body()
+	}
+	if d.Process == nil && len(d.Metadata) == 0 && d.Execution == nil && d.Timeout == nil && d.Snapshot == "" && d.Reason == "" {
 		return nil
 	}
 	return &d
@@ -81,7 +85,7 @@ type payload struct {
 // Payload returns the body of a delivery. It is the same at every attempt.
 func (e *Event) Payload() ([]byte, error) {
 	return json.Marshal(payload{
-		ID: e.ID, Version: payloadVersion, Type: e.Type, Timestamp: e.Time.UTC(), Category: Category, Label: e.Type.Label(),
+		ID: e.ID, Version: payloadVersion, Type: e.Type, Timestamp: e.Time.UTC(), Category: e.Type.Category(), Label: e.Type.Label(),
 		Data: e.Data(), SandboxID: string(e.Ref.Sandbox), ExecutionID: e.Execution, TemplateID: e.Template, BuildID: e.Build, TeamID: e.Tenant,
 	})
 }
@@ -105,7 +109,7 @@ type Listed struct {
 // Listed returns the event in its form for lists.
 func (e *Event) Listed() Listed {
 	return Listed{
-		ID: e.ID, Version: payloadVersion, Type: e.Type, Category: Category, Label: e.Type.Label(), Data: e.Data(),
+		ID: e.ID, Version: payloadVersion, Type: e.Type, Category: e.Type.Category(), Label: e.Type.Label(), Data: e.Data(),
 		BuildID: e.Build, ExecutionID: e.Execution, SandboxID: string(e.Ref.Sandbox), TeamID: e.Tenant, TemplateID: e.Template,
 		Timestamp: e.Time.UTC(),
 	}

@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/seal"
 )
@@ -66,7 +67,10 @@ type Webhook struct {
 	Secret  seal.Text // signature secret
 	Created time.Time
 	From    Position // events up to this position are not delivered
+	Batch   int      // maximum number of events per delivery; 0: one
 	Removed bool
+
+	FromProcesses Position // events of processes up to this position are not delivered
 
 	Rev     uint64    // stream sequence of its last change, which the next change must expect
 	Changed time.Time // when that was stored
@@ -80,6 +84,9 @@ func (w *Webhook) Place() seal.Place {
 // Receives reports whether the webhook receives events of the type.
 func (w *Webhook) Receives(t Type) bool { return slices.Contains(w.Types, t) }
 
+// ReceivesProcesses reports whether the webhook receives events of processes.
+func (w *Webhook) ReceivesProcesses() bool { return slices.ContainsFunc(w.Types, Type.OfProcess) }
+
 // The limits of a webhook's fields, in bytes.
 const (
 	MaxName   = 128
@@ -91,6 +98,21 @@ const (
 func CheckName(s string) error {
 	if s == "" || len(s) > MaxName || strings.ContainsFunc(s, unicode.IsControl) {
 		return kind.Newf(kind.Invalid, "check webhook", "", "name must have 1 to %d bytes and no control characters", MaxName)
+	}
+	return nil
+}
+
+// MaxBatch is the maximum of Batch.
+const MaxBatch = 1000
+
+// CheckBatch returns Invalid for a maximum number of events per delivery that the webhook's format
+// does not have.
+func (w *Webhook) CheckBatch() error {
+	switch {
+	case w.Batch < 0 || w.Batch > MaxBatch:
+		return kind.Newf(kind.Invalid, "check webhook", "", "batch must be from 1 to %d", MaxBatch)
+	case w.Batch > 1 && w.Format == FormatE2B:
+		return kind.New(kind.Invalid, "check webhook", "", "batch requires the format standard or otlp")
 	}
 	return nil
 }
@@ -125,19 +147,24 @@ func CheckURL(s string, operator *sandbox.Operator) error {
 
 // Cursor is the state of a webhook's deliveries.
 type Cursor struct {
-	At       Position // all matching events up to this one were delivered or given up
-	Holder   string   // current deliverer; empty: none
-	Attempts uint64   // requests sent
-	Done     uint64   // events delivered
-	GivenUp  uint64   // events whose last attempt failed
+	At        Position // all matching events of sandboxes up to this one were delivered or given up
+	Processes Position // the same for events of processes
+	Holder    string   // current deliverer; empty: none
+	Attempts  uint64   // requests sent
+	Done      uint64   // events delivered
+	GivenUp   uint64   // events whose last attempt failed
 
 	Rev      uint64    // stream sequence, which the next change must expect; 0: none
 	Received time.Time // local time of its receipt
 }
 
-// Ref locates a lifecycle event in the log.
+// Positions returns the positions up to which all events are done.
+func (c *Cursor) Positions() Positions { return Positions{c.At, c.Processes} }
+
+// Ref locates an event in the log.
 type Ref struct {
 	Sandbox  sandbox.ID
+	Process  process.ID // of an event of a process; empty: it is one of the sandbox
 	Position Position
 }
 
@@ -150,7 +177,7 @@ type Redeliveries struct {
 	Rev    uint64 // stream sequence, which the next change must expect; 0: none
 }
 
-// Attempt is one delivery of an event to a webhook: one HTTP request.
+// Attempt is one delivery of an event, or of a batch of them, to a webhook: one HTTP request.
 type Attempt struct {
 	ID       string // in the header e2b-delivery-id
 	EventID  string
@@ -164,6 +191,7 @@ type Attempt struct {
 	Error    string // why it failed; empty: it succeeded
 	Response string // the beginning of the response's body
 	Last     bool   // it failed, and no other attempt follows
+	Events   int    // number of events in a batch, of which Ref is the first; 0: no batch
 }
 
 // Failed reports whether the receiver did not accept the event.

@@ -35,6 +35,8 @@ type hookBody struct {
 	Enabled   bool      `json:"enabled"`
 	Events    []string  `json:"events"`
 	Format    string    `json:"format"`
+	Batch     int       `json:"batch"`
+	Cursor    string    `json:"cursor"`
 }
 
 // The format of deliveries is that of E2B unless another one is chosen, and can change.
@@ -53,6 +55,48 @@ func TestWebhookFormat(t *testing.T) {
 		}
 	}
 	f.do("PATCH", path, `{"format":"xml"}`).wantError(t, "unknown format", 400)
+}
+
+func TestBatchOfWebhook(t *testing.T) {
+	f := newFixture(t)
+	var made hookBody
+	f.do("POST", "/events/webhooks", newHook).decodeWant(t, 201, &made)
+	path := "/events/webhooks/" + made.ID
+	if made.Batch != 1 {
+		t.Errorf("batch of a new webhook: %d", made.Batch)
+	}
+	f.do("PATCH", path, `{"batch":10}`).wantError(t, "E2B has no batches", 400)
+	f.do("PATCH", path, `{"format":"standard","batch":1001}`).wantError(t, "too many", 400)
+	f.do("PATCH", path, `{"format":"standard","batch":0}`).wantError(t, "too few", 400)
+	f.do("PATCH", path, `{"format":"standard","batch":1000,"events":["process.started","process.exited"]}`).decodeWant(t, 200, &made)
+	if made.Batch != 1000 || len(made.Events) != 2 {
+		t.Errorf("got %+v", made)
+	}
+	f.do("PATCH", path, `{"format":"e2b"}`).wantError(t, "batches in E2B's format", 400)
+}
+
+// A webhook continues after a cursor that it returned before.
+func TestReplayAfterACursor(t *testing.T) {
+	f := newFixture(t)
+	var made hookBody
+	f.do("POST", "/events/webhooks", newHook).decodeWant(t, 201, &made)
+	path := "/events/webhooks/" + made.ID
+	from := f.hook(made.ID)
+	later := webhook.Cursor{At: from.From + 1000, Processes: from.FromProcesses + 1000, Holder: "d"}
+	if _, err := f.log.PutCursor(t.Context(), "default", webhook.ID(made.ID), &later); err != nil {
+		t.Fatal(err)
+	}
+	f.do("POST", path+"/redeliver", `{"cursor":"`+made.Cursor+`"}`).want(t, "replay", 202, "")
+	if h := f.hook(made.ID); h.Positions() != from.Positions() || h.Cursor.Holder != "" {
+		t.Errorf("got %+v, want %+v", h.Positions(), from.Positions())
+	}
+	f.do("POST", path+"/redeliver", `{"cursor":"`+later.Positions().String()+`"}`).want(t, "replay what is ahead", 202, "")
+	if h := f.hook(made.ID); h.Positions() != from.Positions() {
+		t.Errorf("a replay moved the cursor ahead: %+v", h.Positions())
+	}
+	for _, bad := range []string{`{"cursor":"x"}`, `{"cursor":"1-2-3"}`, `{"cursor":"1-2","since":"2020-01-01T00:00:00Z"}`} {
+		f.do("POST", path+"/redeliver", bad).wantError(t, bad, 400)
+	}
 }
 
 // Only its tenant can create, read, change and delete a webhook, whose secret is never shown.

@@ -16,7 +16,7 @@ import (
 // totalsSubject is the catalog's subject for the totals of the processes whose entries
 // may have been dropped. It is newer than each entry that they count, so that a view that
 // has read it has also read all remaining entries.
-const totalsSubject = "proc.totals"
+const totalsSubject = streams.CatalogTotals
 
 // maxSettled is how many ended processes a view counts one by one before the totals are
 // stored again.

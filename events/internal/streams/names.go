@@ -40,6 +40,9 @@ const (
 	Ledger        = "LEDGER"
 	Shares        = "SHARE"
 
+	// CatalogTotals is the subject of the catalog that has no entry of a process.
+	CatalogTotals = "proc.totals"
+
 	ReplyPrefix  = "io.reply."
 	TunnelPrefix = "tunnel."
 

@@ -4720,7 +4720,9 @@ type Webhook struct {
 	CreatedNs     int64                  `protobuf:"varint,8,opt,name=created_ns,json=createdNs,proto3" json:"created_ns,omitempty"`
 	From          uint64                 `protobuf:"varint,9,opt,name=from,proto3" json:"from,omitempty"` // position in SBX; events up to it are not delivered
 	Removed       bool                   `protobuf:"varint,10,opt,name=removed,proto3" json:"removed,omitempty"`
-	Format        string                 `protobuf:"bytes,11,opt,name=format,proto3" json:"format,omitempty"` // of a delivery; empty: E2B's
+	Format        string                 `protobuf:"bytes,11,opt,name=format,proto3" json:"format,omitempty"`                                     // of a delivery; empty: E2B's
+	FromProcesses uint64                 `protobuf:"varint,12,opt,name=from_processes,json=fromProcesses,proto3" json:"from_processes,omitempty"` // position in PROC; events up to it are not delivered
+	Batch         uint32                 `protobuf:"varint,13,opt,name=batch,proto3" json:"batch,omitempty"`                                      // maximum number of events of a delivery; 0: one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4832,6 +4834,20 @@ func (x *Webhook) GetFormat() string {
 	return ""
 }
 
+func (x *Webhook) GetFromProcesses() uint64 {
+	if x != nil {
+		return x.FromProcesses
+	}
+	return 0
+}
+
+func (x *Webhook) GetBatch() uint32 {
+	if x != nil {
+		return x.Batch
+	}
+	return 0
+}
+
 // WebhookCursor is the position up to which events were delivered: subject
 // hook.<tenant>.<id>.at, the last message is valid.
 type WebhookCursor struct {
@@ -4841,6 +4857,7 @@ type WebhookCursor struct {
 	Attempts      uint64                 `protobuf:"varint,3,opt,name=attempts,proto3" json:"attempts,omitempty"`
 	Done          uint64                 `protobuf:"varint,4,opt,name=done,proto3" json:"done,omitempty"`
 	GivenUp       uint64                 `protobuf:"varint,5,opt,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"`
+	Processes     uint64                 `protobuf:"varint,6,opt,name=processes,proto3" json:"processes,omitempty"` // position in PROC
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4910,6 +4927,13 @@ func (x *WebhookCursor) GetGivenUp() uint64 {
 	return 0
 }
 
+func (x *WebhookCursor) GetProcesses() uint64 {
+	if x != nil {
+		return x.Processes
+	}
+	return 0
+}
+
 // WebhookAgain contains events to deliver once more: subject hook.<tenant>.<id>.again, the
 // last message is valid.
 type WebhookAgain struct {
@@ -4959,7 +4983,8 @@ func (x *WebhookAgain) GetEvents() []*WebhookRef {
 type WebhookRef struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Sandbox       string                 `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
-	Position      uint64                 `protobuf:"varint,2,opt,name=position,proto3" json:"position,omitempty"` // in SBX
+	Position      uint64                 `protobuf:"varint,2,opt,name=position,proto3" json:"position,omitempty"` // in SBX, or in PROC if process is set
+	Process       string                 `protobuf:"bytes,3,opt,name=process,proto3" json:"process,omitempty"`    // id of the process
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5008,6 +5033,13 @@ func (x *WebhookRef) GetPosition() uint64 {
 	return 0
 }
 
+func (x *WebhookRef) GetProcess() string {
+	if x != nil {
+		return x.Process
+	}
+	return ""
+}
+
 // WebhookAttempt is one delivery: subject hooklog.<tenant>.<id>.
 type WebhookAttempt struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -5022,7 +5054,8 @@ type WebhookAttempt struct {
 	Status        uint32                 `protobuf:"varint,9,opt,name=status,proto3" json:"status,omitempty"` // of the response; 0: there was none
 	Error         string                 `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`   // empty: the event was accepted
 	Response      string                 `protobuf:"bytes,11,opt,name=response,proto3" json:"response,omitempty"`
-	Last          bool                   `protobuf:"varint,12,opt,name=last,proto3" json:"last,omitempty"` // it failed, and no other attempt follows
+	Last          bool                   `protobuf:"varint,12,opt,name=last,proto3" json:"last,omitempty"`     // it failed, and no other attempt follows
+	Events        uint32                 `protobuf:"varint,13,opt,name=events,proto3" json:"events,omitempty"` // of a batch: the number of its events
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5139,6 +5172,13 @@ func (x *WebhookAttempt) GetLast() bool {
 		return x.Last
 	}
 	return false
+}
+
+func (x *WebhookAttempt) GetEvents() uint32 {
+	if x != nil {
+		return x.Events
+	}
+	return 0
 }
 
 type WatchPlace struct {
@@ -8143,7 +8183,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\aremoved\x18\t \x01(\bR\aremoved\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x84\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc1\x02\n" +
 	"\aWebhook\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x12\n" +
@@ -8157,19 +8197,23 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x04from\x18\t \x01(\x04R\x04from\x12\x18\n" +
 	"\aremoved\x18\n" +
 	" \x01(\bR\aremoved\x12\x16\n" +
-	"\x06format\x18\v \x01(\tR\x06format\"\x82\x01\n" +
+	"\x06format\x18\v \x01(\tR\x06format\x12%\n" +
+	"\x0efrom_processes\x18\f \x01(\x04R\rfromProcesses\x12\x14\n" +
+	"\x05batch\x18\r \x01(\rR\x05batch\"\xa0\x01\n" +
 	"\rWebhookCursor\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x04R\x02at\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x1a\n" +
 	"\battempts\x18\x03 \x01(\x04R\battempts\x12\x12\n" +
 	"\x04done\x18\x04 \x01(\x04R\x04done\x12\x19\n" +
-	"\bgiven_up\x18\x05 \x01(\x04R\agivenUp\"E\n" +
+	"\bgiven_up\x18\x05 \x01(\x04R\agivenUp\x12\x1c\n" +
+	"\tprocesses\x18\x06 \x01(\x04R\tprocesses\"E\n" +
 	"\fWebhookAgain\x125\n" +
-	"\x06events\x18\x01 \x03(\v2\x1d.millrace.event.v1.WebhookRefR\x06events\"B\n" +
+	"\x06events\x18\x01 \x03(\v2\x1d.millrace.event.v1.WebhookRefR\x06events\"\\\n" +
 	"\n" +
 	"WebhookRef\x12\x18\n" +
 	"\asandbox\x18\x01 \x01(\tR\asandbox\x12\x1a\n" +
-	"\bposition\x18\x02 \x01(\x04R\bposition\"\xba\x02\n" +
+	"\bposition\x18\x02 \x01(\x04R\bposition\x12\x18\n" +
+	"\aprocess\x18\x03 \x01(\tR\aprocess\"\xd2\x02\n" +
 	"\x0eWebhookAttempt\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bevent_id\x18\x02 \x01(\tR\aeventId\x12\x12\n" +
@@ -8183,7 +8227,8 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x05error\x18\n" +
 	" \x01(\tR\x05error\x12\x1a\n" +
 	"\bresponse\x18\v \x01(\tR\bresponse\x12\x12\n" +
-	"\x04last\x18\f \x01(\bR\x04last\"X\n" +
+	"\x04last\x18\f \x01(\bR\x04last\x12\x16\n" +
+	"\x06events\x18\r \x01(\rR\x06events\"X\n" +
 	"\n" +
 	"WatchPlace\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x0e\n" +

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/lives"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/seal"
 	"github.com/millrace/millrace/events/webhook"
@@ -16,12 +17,13 @@ import (
 
 // Webhooks implements the operations on webhooks. Its methods may be called concurrently.
 type Webhooks struct {
-	core *core.Core
+	core  *core.Core
+	lives *lives.Feed
 }
 
 // New returns Webhooks on c. It does no I/O.
 func New(c *core.Core) *Webhooks {
-	return &Webhooks{core: c}
+	return &Webhooks{core: c, lives: c.Log.Lives()}
 }
 
 // maxWebhooks is the maximum number of webhooks per tenant: each one is work for a deliverer.
@@ -47,8 +49,22 @@ func (ws *Webhooks) CreateWebhook(ctx context.Context, p core.Principal, w webho
 	if w.Secret, err = ws.core.Sealer.Seal(w.Place(), secret); err != nil {
 		return catalog.Hook{}, core.LogError("create webhook", string(w.ID), err)
 	}
-	w.From = webhook.Through(ws.core.View.SandboxesRev())
+	if err := ws.fromNow(ctx, &w); err != nil {
+		return catalog.Hook{}, err
+	}
 	return ws.storeWebhook(ctx, &w)
+}
+
+// fromNow makes a webhook receive the events from now on.
+func (ws *Webhooks) fromNow(ctx context.Context, w *webhook.Webhook) error {
+	if err := w.CheckBatch(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, ws.core.CallTimeout)
+	defer cancel()
+	end, err := ws.lives.End(ctx)
+	w.From, w.FromProcesses = webhook.Through(ws.core.View.SandboxesRev()), webhook.Through(end)
+	return core.LogError("store webhook", string(w.ID), err)
 }
 
 func (ws *Webhooks) storeWebhook(ctx context.Context, w *webhook.Webhook) (catalog.Hook, error) {
@@ -99,7 +115,12 @@ func (ws *Webhooks) ChangeWebhook(ctx context.Context, p core.Principal, id webh
 		was := w.Enabled
 		change(w)
 		if w.Enabled && !was {
-			w.From = webhook.Through(ws.core.View.SandboxesRev())
+			err = ws.fromNow(ctx, w)
+		} else {
+			err = w.CheckBatch()
+		}
+		if err != nil {
+			return err
 		}
 		if secret == "" {
 			return nil
@@ -152,8 +173,20 @@ func (ws *Webhooks) DeleteWebhook(ctx context.Context, p core.Principal, id webh
 	return err
 }
 
-// Replay delivers the events since a time again, in order.
-func (ws *Webhooks) Replay(ctx context.Context, p core.Principal, id webhook.ID, since time.Time) error {
+// Since returns the position before the events of a time.
+func (ws *Webhooks) Since(ctx context.Context, p core.Principal, since time.Time) (at webhook.Positions, err error) {
+	ctx, cancel := context.WithTimeout(ctx, ws.core.CallTimeout)
+	defer cancel()
+	if at.Sandboxes, err = ws.core.View.FirstSince(ctx, p.Tenant, since); err != nil {
+		return at, core.LogError("replay webhook", "", err)
+	}
+	before, err := ws.lives.Before(ctx, since)
+	at.Processes = webhook.Through(before)
+	return at, core.LogError("replay webhook", "", err)
+}
+
+// Replay delivers the events after a position again, in order.
+func (ws *Webhooks) Replay(ctx context.Context, p core.Principal, id webhook.ID, from webhook.Positions) error {
 	ctx, cancel := context.WithTimeout(ctx, ws.core.CallTimeout)
 	defer cancel()
 	for {
@@ -161,17 +194,14 @@ func (ws *Webhooks) Replay(ctx context.Context, p core.Principal, id webhook.ID,
 		if err != nil {
 			return err
 		}
-		at, err := ws.core.View.FirstSince(ctx, p.Tenant, since)
-		if err != nil {
-			return core.LogError("replay webhook", string(id), err)
-		}
-		if at < h.From {
-			h.From = at
+		to := h.Positions().Earlier(from)
+		if to.Sandboxes < h.From || to.Processes < h.FromProcesses {
+			h.From, h.FromProcesses = min(h.From, to.Sandboxes), min(h.FromProcesses, to.Processes)
 			if _, err := ws.storeWebhook(ctx, &h.Webhook); err != nil {
 				return err
 			}
 		}
-		h.Cursor.At, h.Cursor.Holder = min(h.After(), at), ""
+		h.Cursor.At, h.Cursor.Processes, h.Cursor.Holder = to.Sandboxes, to.Processes, ""
 		// A deliverer that works on it finds its claim gone, and restarts from here.
 		_, err = ws.core.Log.PutCursor(ctx, p.Tenant, id, &h.Cursor)
 		if !kind.Is(err, kind.Conflict) {
@@ -193,6 +223,8 @@ func (ws *Webhooks) Redeliver(ctx context.Context, p core.Principal, id webhook.
 		switch {
 		case err != nil:
 			return a, err
+		case a.Events > 0:
+			return a, kind.New(kind.Conflict, "redeliver", string(id), "the delivery is a batch: redeliver the events since a time")
 		case !h.Enabled:
 			return a, kind.New(kind.Conflict, "redeliver", string(id), "the webhook is not enabled")
 		case slices.Contains(h.Redeliveries.Events, a.Ref):

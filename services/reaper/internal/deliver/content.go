@@ -17,18 +17,23 @@ import (
 )
 
 // content returns the headers and the body of a delivery in the webhook's format.
-func content(h *catalog.Hook, e *webhook.Event, secret string, a *webhook.Attempt) (map[string]string, []byte, error) {
+func content(h *catalog.Hook, all []*webhook.Event, secret string, a *webhook.Attempt) (map[string]string, []byte, error) {
+	e := all[0]
 	switch h.Format {
 	case webhook.FormatStandard:
+		id := e.ID
 		body, err := e.Standard()
+		if len(all) > 1 {
+			id, body, err = webhook.StandardBatch(all)
+		}
 		return map[string]string{
 			"Content-Type":                  "application/json",
-			webhook.HeaderStandardID:        e.ID,
+			webhook.HeaderStandardID:        id,
 			webhook.HeaderStandardTimestamp: strconv.FormatInt(a.Time.Unix(), 10),
-			webhook.HeaderStandardSignature: webhook.SignStandard(secret, e.ID, a.Time, body),
+			webhook.HeaderStandardSignature: webhook.SignStandard(secret, id, a.Time, body),
 		}, body, err
 	case webhook.FormatOTLP:
-		body, err := logRecord(e, a.Time)
+		body, err := logsData(all, a.Time)
 		return map[string]string{"Content-Type": "application/x-protobuf", "Authorization": "Bearer " + secret}, body, err
 	}
 	body, err := e.Payload()
@@ -41,9 +46,24 @@ func content(h *catalog.Hook, e *webhook.Event, secret string, a *webhook.Attemp
 	}, body, err
 }
 
-// logRecord encodes an event as OpenTelemetry's ExportLogsServiceRequest, which has the same
-// bytes as LogsData. The body is E2B's payload.
-func logRecord(e *webhook.Event, sent time.Time) ([]byte, error) {
+// logsData encodes events of a tenant as OpenTelemetry's ExportLogsServiceRequest, which has the
+// same bytes as LogsData.
+func logsData(all []*webhook.Event, sent time.Time) ([]byte, error) {
+	records := make([]*logs.LogRecord, len(all))
+	for i, e := range all {
+		var err error
+		if records[i], err = logRecord(e, sent); err != nil {
+			return nil, err
+		}
+	}
+	return proto.Marshal(&logs.LogsData{ResourceLogs: []*logs.ResourceLogs{{
+		Resource:  &resource.Resource{Attributes: []*common.KeyValue{text("service.name", "millrace"), text("millrace.tenant", all[0].Tenant)}},
+		ScopeLogs: []*logs.ScopeLogs{{Scope: &common.InstrumentationScope{Name: "millrace"}, LogRecords: records}},
+	}}})
+}
+
+// logRecord encodes an event as a log record. Its body is E2B's payload.
+func logRecord(e *webhook.Event, sent time.Time) (*logs.LogRecord, error) {
 	body, err := e.Payload()
 	if err != nil {
 		return nil, err
@@ -56,14 +76,13 @@ func logRecord(e *webhook.Event, sent time.Time) ([]byte, error) {
 	if e.Reason != "" {
 		attributes = append(attributes, text("millrace.reason", e.Reason))
 	}
-	record := &logs.LogRecord{
+	if e.Ref.Process != "" {
+		attributes = append(attributes, text("millrace.process.id", string(e.Ref.Process)))
+	}
+	return &logs.LogRecord{
 		TimeUnixNano: uint64(e.Time.UnixNano()), ObservedTimeUnixNano: uint64(sent.UnixNano()), EventName: string(e.Type),
 		SeverityNumber: logs.SeverityNumber_SEVERITY_NUMBER_INFO, SeverityText: "INFO", Body: anyValue(fields), Attributes: attributes,
-	}
-	return proto.Marshal(&logs.LogsData{ResourceLogs: []*logs.ResourceLogs{{
-		Resource:  &resource.Resource{Attributes: []*common.KeyValue{text("service.name", "millrace"), text("millrace.tenant", e.Tenant)}},
-		ScopeLogs: []*logs.ScopeLogs{{Scope: &common.InstrumentationScope{Name: "millrace"}, LogRecords: []*logs.LogRecord{record}}},
-	}}})
+	}, nil
 }
 
 func text(key, value string) *common.KeyValue {

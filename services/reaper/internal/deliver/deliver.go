@@ -11,6 +11,8 @@ import (
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/catalog"
+	"github.com/millrace/millrace/events/lives"
+	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/seal"
 	"github.com/millrace/millrace/events/webhook"
@@ -39,6 +41,8 @@ const (
 	silence = 10 * time.Second
 	holdFor = 7 * time.Second
 
+	tickParts = 50 // how often per tick new work of processes is looked for
+
 	// maxSearched limits the memory for searches without a result.
 	maxSearched = 10_000
 )
@@ -52,10 +56,21 @@ type deliverer struct {
 	work   sync.WaitGroup
 	idle   chan struct{} // signals that a worker ended; capacity 1
 
-	searched map[webhook.ID]search // used only by the goroutine of Run
+	lives *lives.Feed
 
-	mu   sync.Mutex
-	busy map[webhook.ID]bool
+	searched  map[webhook.ID]search // used only by the goroutine of Run
+	following bool                  // lives runs; used only by the goroutine of Run
+
+	mu      sync.Mutex
+	busy    map[webhook.ID]bool
+	readers map[webhook.ID]reader
+}
+
+// reader is how far the catalog was read for a webhook. While its tenant has no events of processes
+// for it, the webhook's cursor does not move, so the next read starts at to.
+type reader struct {
+	after webhook.Position // the webhook's cursor
+	to    lives.Cursor
 }
 
 // search is a search for a webhook's next event that found none. While its tenant has only
@@ -85,6 +100,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	d := &deliverer{
 		cfg: cfg, ring: ring, id: string(webhook.NewID()), client: newClient(&sandbox.Operator{Allow: cfg.Allow}),
+		lives: cfg.Log.Lives(), readers: make(map[webhook.ID]reader),
 		idle: make(chan struct{}, 1), busy: make(map[webhook.ID]bool), searched: make(map[webhook.ID]search),
 	}
 	changed, stop := cfg.View.Changes()
@@ -94,11 +110,17 @@ func Run(ctx context.Context, cfg Config) error {
 	tick := time.NewTicker(cfg.Tick)
 	defer tick.Stop()
 	for {
+		var started <-chan struct{}
+		if d.following {
+			started = d.lives.Changed()
+		}
 		d.startWorkers(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
+		case <-started:
+			waiting.Sleep(ctx, cfg.Tick/tickParts) // others start or end, too
 		case <-d.idle:
 		case <-tick.C:
 		}
@@ -114,7 +136,11 @@ func (d *deliverer) startWorkers(ctx context.Context) {
 	})
 	for i := range due {
 		h := &due[i]
-		if d.pending(h) && d.markBusy(h.ID) {
+		if h.ReceivesProcesses() && !d.following {
+			d.following = true
+			d.work.Go(func() { d.follow(ctx) })
+		}
+		if !d.isBusy(h.ID) && d.pending(h) && d.markBusy(h.ID) {
 			d.work.Go(func() {
 				defer d.clearBusy(h.ID)
 				w := worker{d: d, tenant: h.Tenant, id: h.ID, results: make(chan result, window)}
@@ -124,10 +150,56 @@ func (d *deliverer) startWorkers(ctx context.Context) {
 	}
 }
 
+// follow follows the catalog of processes until ctx ends.
+func (d *deliverer) follow(ctx context.Context) {
+	for {
+		if err := d.lives.Run(ctx); err != nil {
+			d.cfg.Slog.Warn("follow processes failed", "err", err)
+		}
+		if !waiting.Sleep(ctx, d.cfg.Tick) {
+			return
+		}
+	}
+}
+
+// reader returns how far the catalog was read for a webhook.
+func (d *deliverer) reader(h *catalog.Hook) lives.Cursor {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if r, ok := d.readers[h.ID]; ok && r.after == h.AfterProcesses() {
+		return r.to
+	}
+	return lives.Cursor{At: h.AfterProcesses().Before()}
+}
+
+func (d *deliverer) setReader(id webhook.ID, after webhook.Position, to lives.Cursor) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.readers) >= maxSearched {
+		clear(d.readers) // most are of removed webhooks
+	}
+	d.readers[id] = reader{after, to}
+}
+
+// wanted returns which processes a webhook receives events of: those that clients of its tenant started.
+func wanted(h *catalog.Hook) func(*process.Summary) bool {
+	return func(s *process.Summary) bool { return s.Tenant == h.Tenant && !s.Spec.Helper }
+}
+
 // pending reports whether a webhook has events to deliver.
 func (d *deliverer) pending(h *catalog.Hook) bool {
 	if len(h.Redeliveries.Events) > 0 {
 		return true
+	}
+	if h.ReceivesProcesses() {
+		c := d.reader(h)
+		more := d.lives.Skip(&c, wanted(h))
+		if d.reader(h).At <= c.At { // otherwise a worker has ended meanwhile
+			d.setReader(h.ID, h.AfterProcesses(), c)
+		}
+		if more {
+			return true
+		}
 	}
 	after := h.After()
 	from, to := after, webhook.Through(d.cfg.View.SandboxesRev())
@@ -142,6 +214,12 @@ func (d *deliverer) pending(h *catalog.Hook) bool {
 	}
 	d.searched[h.ID] = search{h.Rev, after, max(from, to)}
 	return false
+}
+
+func (d *deliverer) isBusy(id webhook.ID) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.busy[id]
 }
 
 func (d *deliverer) markBusy(id webhook.ID) bool {

@@ -1,4 +1,4 @@
-// Package deliver sends lifecycle events to webhooks.
+// Package deliver sends events of sandboxes and processes to webhooks.
 //
 // # Guarantees
 // Each event that a webhook subscribes to is sent at least once, and those of one sandbox in
@@ -12,5 +12,6 @@
 // webhook by storing the cursor under compare-and-append, and stores it again as it advances,
 // at least every few seconds. Another one takes over a claim once it is older than its holder
 // may use it, so that two never send at once. A window of a few events per active webhook is
-// kept in memory.
+// kept in memory. Events of processes come from a [lives.Feed], which all webhooks share; the cursor
+// has a second position for them.
 package deliver

@@ -34,14 +34,18 @@ func newClient(operator *sandbox.Operator) *http.Client {
 	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// attempt sends an event once and records the outcome. An attempt that ctx interrupted is not
-// recorded: it will be repeated.
-func (d *deliverer) attempt(ctx context.Context, h *catalog.Hook, e *webhook.Event, number int) webhook.Attempt {
+// attempt sends an event, or a batch of them, once and records the outcome. An attempt that ctx
+// interrupted is not recorded: it will be repeated.
+func (d *deliverer) attempt(ctx context.Context, h *catalog.Hook, all []*webhook.Event, number int) webhook.Attempt {
 	began := time.Now()
+	e := all[0]
 	a := webhook.Attempt{
 		ID: string(webhook.NewID()), EventID: e.ID, Type: e.Type, Ref: e.Ref, Number: uint32(number), Time: began, URL: h.URL,
 	}
-	err := d.send(ctx, h, e, &a)
+	if len(all) > 1 {
+		a.Events = len(all)
+	}
+	err := d.send(ctx, h, all, &a)
 	a.Took = time.Since(began)
 	if err != nil {
 		a.Error = clip(describe(err, d.cfg.Timeout), maxError)
@@ -56,12 +60,12 @@ func (d *deliverer) attempt(ctx context.Context, h *catalog.Hook, e *webhook.Eve
 }
 
 // send makes the request and records the response in a.
-func (d *deliverer) send(ctx context.Context, h *catalog.Hook, e *webhook.Event, a *webhook.Attempt) error {
+func (d *deliverer) send(ctx context.Context, h *catalog.Hook, all []*webhook.Event, a *webhook.Attempt) error {
 	secret, err := d.ring.Open(h.Place(), h.Secret)
 	if err != nil {
 		return err
 	}
-	header, body, err := content(h, e, secret, a)
+	header, body, err := content(h, all, secret, a)
 	if err != nil {
 		return err
 	}

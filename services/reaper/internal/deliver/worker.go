@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/lives"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/webhook"
 	"github.com/millrace/millrace/internal/waiting"
@@ -20,6 +21,9 @@ const (
 	// different sandbox. After a failure the maximum is one.
 	maxConcurrent = 8
 
+	// maxRead is the maximum number of events of sandboxes in a read.
+	maxRead = 256
+
 	storeEvery     = 250 * time.Millisecond // while events are delivered
 	renewEvery     = 2 * time.Second
 	releaseTimeout = 2 * time.Second // limit for releasing a claim at the end
@@ -28,6 +32,7 @@ const (
 // item is an event in the window.
 type item struct {
 	at         webhook.Position
+	ref        webhook.Ref // of a redelivery
 	ev         *webhook.Event
 	redelivery bool // a requested redelivery: unordered and not counted by the cursor
 	attempts   int
@@ -38,7 +43,7 @@ type item struct {
 
 // result is the outcome of one attempt.
 type result struct {
-	it      *item
+	items   []*item // of a batch: several
 	attempt webhook.Attempt
 }
 
@@ -52,10 +57,15 @@ type worker struct {
 	cursor  webhook.Cursor // as stored, with later changes
 	dirty   bool           // the cursor has changed since
 	stored  time.Time
-	queue   []*item // after the cursor, in order
+	queue   []*item // events of sandboxes after the cursor, in order
+	lives   []*item // the same of processes
 	extra   []*item // requested redeliveries
 	running int
-	failing bool // the last attempt failed
+	batch   bool         // a batch is being sent
+	failing bool         // the last attempt failed
+	pause   time.Time    // end of the pause before the next batch
+	reader  lives.Cursor // after lives
+	active  time.Time    // when there were events last
 	results chan result
 	claim   *time.Timer
 }
@@ -71,7 +81,8 @@ func (w *worker) run(ctx context.Context) {
 	w.claim = time.AfterFunc(holdFor, lose)
 	defer w.claim.Stop()
 	w.cursor = h.Cursor
-	w.cursor.At, w.cursor.Holder = h.After(), w.d.id
+	w.cursor.At, w.cursor.Processes, w.cursor.Holder = h.After(), h.AfterProcesses(), w.d.id
+	w.reader, w.active = w.d.reader(&h), time.Now()
 	if !w.store(claim) {
 		return
 	}
@@ -101,6 +112,9 @@ func (w *worker) release(ctx context.Context) {
 	if !w.store(ctx) {
 		return
 	}
+	if len(w.lives) == 0 {
+		w.d.setReader(w.id, w.cursor.Processes, w.reader)
+	}
 	if err := w.d.cfg.View.Sync(ctx); err != nil {
 		w.d.cfg.Slog.Warn("read webhook cursor failed", "webhook", w.id, "err", err)
 	}
@@ -116,14 +130,21 @@ func (w *worker) deliver(ctx context.Context) error {
 		if !ok || h.Removed || !h.Enabled {
 			return nil
 		}
+		changed := w.d.lives.Changed()
 		if err := w.fill(ctx, &h); err != nil {
 			return err
+		}
+		switch read, err := w.fillLives(ctx, &h); {
+		case err != nil:
+			return err
+		case !read: // it receives none, or the window is full
+			changed = nil
 		}
 		w.launch(ctx, &h)
 		if w.storeDue() && !w.store(ctx) {
 			return kind.New(kind.Conflict, "deliver", string(w.id), "the claim was lost")
 		}
-		if len(w.queue)+len(w.extra)+w.running == 0 {
+		if w.over(&h) {
 			return nil
 		}
 		wake.Reset(w.wait())
@@ -131,15 +152,26 @@ func (w *worker) deliver(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-wake.C:
+		case <-changed:
 		case r := <-w.results:
 			w.settle(&r)
-			if r.it.redelivery && r.it.done {
-				if err := w.redelivered(ctx, r.it); err != nil {
+			if it := r.items[0]; it.redelivery && it.done {
+				if err := w.redelivered(ctx, it); err != nil {
 					return err
 				}
 			}
 		}
 	}
+}
+
+// over reports whether no events are left. A worker with events of processes waits for others: they
+// come often.
+func (w *worker) over(h *catalog.Hook) bool {
+	if len(w.queue)+len(w.lives)+len(w.extra)+w.running > 0 {
+		w.active = time.Now()
+		return false
+	}
+	return !h.ReceivesProcesses() || time.Since(w.active) >= renewEvery
 }
 
 // fill reads the next events into the window.
@@ -149,14 +181,22 @@ func (w *worker) fill(ctx context.Context, h *catalog.Hook) error {
 		after = w.queue[n-1].at
 	}
 	var at []webhook.Position
-	if free := window - len(w.queue); free > 0 {
-		at = w.d.cfg.View.LifecycleAfter(w.tenant, after, h.Receives, free)
+	if free := windowOf(h) - len(w.queue); free > 0 {
+		at = w.d.cfg.View.LifecycleAfter(w.tenant, after, h.Receives, min(free, maxRead))
 	}
 	queued := len(at)
+	var again []webhook.Ref
 	for _, ref := range h.Redeliveries.Events {
-		if !slices.ContainsFunc(w.extra, func(it *item) bool { return it.at == ref.Position }) && len(w.extra)+len(at)-queued < window {
-			at = append(at, ref.Position)
+		if slices.ContainsFunc(w.extra, func(it *item) bool { return it.ref == ref }) || len(w.extra)+len(again) >= window {
+			continue
 		}
+		if ref.Process != "" {
+			if err := w.redeliverLife(ctx, ref); err != nil {
+				return err
+			}
+			continue
+		}
+		again, at = append(again, ref), append(at, ref.Position)
 	}
 	if len(at) == 0 {
 		return nil
@@ -175,6 +215,7 @@ func (w *worker) fill(ctx context.Context, h *catalog.Hook) error {
 			w.queue = append(w.queue, it)
 			continue
 		}
+		it.ref = again[i-queued]
 		if w.extra = append(w.extra, it); it.done {
 			if err := w.redelivered(ctx, it); err != nil {
 				return err
@@ -192,7 +233,13 @@ func (w *worker) launch(ctx context.Context, h *catalog.Hook) {
 	}
 	now := time.Now()
 	waits := make(map[sandbox.ID]bool)
-	for _, it := range slices.Concat(w.queue, w.extra) {
+	all := w.extra
+	if h.Batch > 1 {
+		w.launchBatch(ctx, h, now)
+	} else {
+		all = slices.Concat(w.queue, w.lives, w.extra)
+	}
+	for _, it := range all {
 		if it.done || !it.redelivery && waits[it.ev.Ref.Sandbox] {
 			continue
 		}
@@ -204,7 +251,7 @@ func (w *worker) launch(ctx context.Context, h *catalog.Hook) {
 		w.running++
 		number := it.attempts + 1
 		go func() {
-			w.results <- result{it, w.d.attempt(ctx, h, it.ev, number)} // has capacity for all results
+			w.results <- result{[]*item{it}, w.d.attempt(ctx, h, []*webhook.Event{it.ev}, number)} // has capacity for all results
 		}()
 	}
 	w.advance()
@@ -212,23 +259,33 @@ func (w *worker) launch(ctx context.Context, h *catalog.Hook) {
 
 // settle processes the result of an attempt.
 func (w *worker) settle(r *result) {
-	it := r.it
-	it.busy = false
 	w.running--
-	it.attempts++
 	w.cursor.Attempts++
 	w.dirty = true
 	w.failing = r.attempt.Failed()
+	if r.attempt.Events > 0 {
+		w.batch = false
+	}
+	next := time.Now().Add(w.d.backoff(int(r.attempt.Number)))
+	for _, it := range r.items {
+		it.busy = false
+		it.attempts++
+		switch {
+		case !w.failing:
+			it.done = true
+			w.cursor.Done++
+		case r.attempt.Last:
+			it.done = true
+			w.cursor.GivenUp++
+		default:
+			it.next = next
+		}
+	}
 	switch {
-	case !w.failing:
-		it.done = true
-		w.cursor.Done++
-	case r.attempt.Last:
-		it.done = true
-		w.cursor.GivenUp++
-		w.d.cfg.Slog.Warn("webhook event given up", "tenant", w.tenant, "webhook", w.id, "event", it.ev.ID, "attempts", it.attempts)
-	default:
-		it.next = time.Now().Add(w.d.backoff(it.attempts))
+	case w.failing && r.attempt.Last:
+		w.d.cfg.Slog.Warn("webhook event given up", "tenant", w.tenant, "webhook", w.id, "event", r.attempt.EventID, "events", len(r.items), "attempts", r.attempt.Number)
+	case w.failing && r.attempt.Events > 0:
+		w.pause = next
 	}
 	w.advance()
 }
@@ -245,6 +302,13 @@ func (w *worker) advance() {
 		w.cursor.At, w.dirty = w.queue[0].at, true
 		w.queue = w.queue[1:]
 	}
+	for len(w.lives) > 0 && w.lives[0].done {
+		w.cursor.Processes, w.dirty = w.lives[0].at, true
+		w.lives = w.lives[1:]
+	}
+	if len(w.lives) == 0 {
+		w.cursor.Processes = max(w.cursor.Processes, webhook.Through(w.reader.At))
+	}
 }
 
 // wait returns how long nothing is due.
@@ -254,7 +318,10 @@ func (w *worker) wait() time.Duration {
 	if w.dirty {
 		wait = storeEvery - now.Sub(w.stored)
 	}
-	for _, it := range slices.Concat(w.queue, w.extra) {
+	if len(w.queue)+len(w.lives)+len(w.extra)+w.running == 0 {
+		wait = min(wait, w.active.Add(renewEvery).Sub(now))
+	}
+	for _, it := range slices.Concat(w.queue, w.lives, w.extra) {
 		if !it.done && !it.busy && it.next.After(now) {
 			wait = min(wait, it.next.Sub(now))
 		}
@@ -284,7 +351,7 @@ func (w *worker) redelivered(ctx context.Context, it *item) error {
 	w.extra = slices.DeleteFunc(w.extra, func(x *item) bool { return x == it })
 	for {
 		h, ok := w.d.cfg.View.Webhook(w.tenant, w.id)
-		left := slices.DeleteFunc(slices.Clone(h.Redeliveries.Events), func(r webhook.Ref) bool { return r.Position == it.at })
+		left := slices.DeleteFunc(slices.Clone(h.Redeliveries.Events), func(r webhook.Ref) bool { return r == it.ref })
 		if !ok || len(left) == len(h.Redeliveries.Events) {
 			return nil
 		}

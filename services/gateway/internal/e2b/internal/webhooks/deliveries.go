@@ -19,7 +19,8 @@ type Deliveries interface {
 	Deliveries(ctx context.Context, p core.Principal, id webhook.ID, after uint64, oldest bool, yield func(webhook.Attempt, uint64) bool) error
 	Delivery(ctx context.Context, p core.Principal, id webhook.ID, delivery string) (webhook.Attempt, error)
 	Redeliver(ctx context.Context, p core.Principal, id webhook.ID, delivery string) (webhook.Attempt, error)
-	Replay(ctx context.Context, p core.Principal, id webhook.ID, since time.Time) error
+	Since(ctx context.Context, p core.Principal, since time.Time) (webhook.Positions, error)
+	Replay(ctx context.Context, p core.Principal, id webhook.ID, from webhook.Positions) error
 }
 
 // DeliveryHandler serves the deliveries to webhooks.
@@ -44,6 +45,8 @@ type deliveryBody struct {
 	EventID    string       `json:"eventId"`
 	EventType  webhook.Type `json:"eventType"`
 	SandboxID  string       `json:"sandboxId"`
+	ProcessID  string       `json:"processId,omitempty"`
+	Events     int          `json:"events,omitempty"` // number of events of a batch; the others describe the first
 	Attempt    uint32       `json:"attempt"`
 	Status     string       `json:"status"`     // success or failed
 	Final      bool         `json:"final"`      // no other attempt follows
@@ -57,7 +60,7 @@ type deliveryBody struct {
 
 func deliveryOf(a *webhook.Attempt) deliveryBody {
 	b := deliveryBody{
-		ID: a.ID, EventID: a.EventID, EventType: a.Type, SandboxID: string(a.Ref.Sandbox), Attempt: a.Number,
+		ID: a.ID, EventID: a.EventID, EventType: a.Type, SandboxID: string(a.Ref.Sandbox), ProcessID: string(a.Ref.Process), Events: a.Events, Attempt: a.Number,
 		Status: statusSuccess, Final: a.Last || !a.Failed(), Response: a.Response, URL: a.URL,
 		Timestamp: a.Time.UTC(), DurationMs: a.Took.Milliseconds(),
 	}
@@ -175,22 +178,32 @@ func (h *DeliveryHandler) Redeliver(c *fiber.Ctx) error {
 	return c.Status(fiber.StatusAccepted).JSON(fiber.Map{"eventId": a.EventID})
 }
 
-// Replay sends all events since a time again, in order.
+// Replay sends all events since a time, or after a cursor, again, in order.
 func (h *DeliveryHandler) Replay(c *fiber.Ctx) error {
 	id, err := webhook.ParseID(c.Params("id"))
 	if err != nil {
 		return err
 	}
 	var body struct {
-		Since time.Time `json:"since"`
+		Since  time.Time `json:"since"`
+		Cursor string    `json:"cursor"`
 	}
 	if err := wire.Decode(c, &body, true); err != nil {
 		return err
 	}
-	if body.Since.IsZero() {
-		return wire.Invalid("since must be an RFC 3339 time")
+	var from webhook.Positions
+	switch {
+	case body.Since.IsZero() == (body.Cursor == ""):
+		return wire.Invalid("either since, an RFC 3339 time, or cursor is required")
+	case body.Cursor != "":
+		from, err = webhook.ParsePositions(body.Cursor)
+	default:
+		from, err = h.deliveries.Since(c.UserContext(), auth.From(c), body.Since)
 	}
-	if err := h.deliveries.Replay(c.UserContext(), auth.From(c), id, body.Since); err != nil {
+	if err != nil {
+		return err
+	}
+	if err := h.deliveries.Replay(c.UserContext(), auth.From(c), id, from); err != nil {
 		return err
 	}
 	return c.SendStatus(fiber.StatusAccepted)

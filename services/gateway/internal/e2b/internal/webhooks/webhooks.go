@@ -41,13 +41,15 @@ type webhookBody struct {
 	URL       string         `json:"url"`
 	Enabled   bool           `json:"enabled"`
 	Events    []webhook.Type `json:"events"`
-	Format    string         `json:"format"` // ours
+	Format    string         `json:"format"` // ours, as the fields below
+	Batch     int            `json:"batch"`  // maximum number of events per delivery
+	Cursor    string         `json:"cursor"` // position up to which all events were delivered
 }
 
 func webhookOf(h *catalog.Hook) webhookBody {
 	return webhookBody{
 		ID: h.ID, TeamID: h.Tenant, Name: h.Name, CreatedAt: h.Created.UTC(), URL: h.URL, Enabled: h.Enabled, Events: h.Types,
-		Format: h.Format.String(),
+		Format: h.Format.String(), Batch: max(h.Batch, 1), Cursor: h.Positions().String(),
 	}
 }
 
@@ -59,6 +61,7 @@ type webhookChange struct {
 	Events  []string `json:"events"`
 	Secret  *string  `json:"signatureSecret"`
 	Format  *string  `json:"format"` // ours: e2b (default), standard or otlp
+	Batch   *int     `json:"batch"`  // ours: maximum number of events per delivery; default 1
 
 	format webhook.Format
 	types  []webhook.Type
@@ -81,6 +84,9 @@ func (h *Handler) decode(c *fiber.Ctx) (webhookChange, error) {
 	}
 	if b.Format != nil && err == nil {
 		b.format, err = webhook.ParseFormat(*b.Format)
+	}
+	if b.Batch != nil && err == nil && *b.Batch < 1 {
+		err = wire.Invalid("batch must be from 1 to %d", webhook.MaxBatch)
 	}
 	if b.Events != nil && err == nil {
 		if b.types, err = webhook.ParseTypes(b.Events); err == nil && len(b.types) == 0 {
@@ -106,6 +112,9 @@ func (b *webhookChange) apply(w *webhook.Webhook) {
 	}
 	if b.Format != nil {
 		w.Format = b.format
+	}
+	if b.Batch != nil {
+		w.Batch = *b.Batch
 	}
 }
 
