@@ -22,7 +22,7 @@ import (
 // browserTimeout bounds a wait for a condition in a page.
 const browserTimeout = 2 * time.Minute
 
-// shotsVariable names a directory for screenshots of the console; without it none are taken.
+// shotsVariable names a directory for screenshots of the console and of templates; without it none are taken.
 const shotsVariable = "MILLRACE_E2E_SHOTS"
 
 // tab is a tab of a real browser.

@@ -5,6 +5,7 @@ import (
 	"image/color"
 	"image/png"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -88,7 +89,7 @@ func works(t *testing.T, a *rig.API, name, box string) {
 		a.StartStream(t, box, check.begin)
 	}
 	begun := time.Now()
-	var last string
+	var last, shot string
 	good := rig.Poll(4*time.Minute, func() bool {
 		run := a.StartStream(t, box, check.try).All(t)
 		last = fmt.Sprintf("%d bytes, %q, %+v", len(run.Stdout()), run.Out["stderr"], run.End)
@@ -96,8 +97,12 @@ func works(t *testing.T, a *rig.API, name, box string) {
 			return strings.HasSuffix(run.Stdout(), check.shows)
 		}
 		img, err := png.Decode(strings.NewReader(run.Stdout()))
+		shot = run.Stdout()
 		return err == nil && orange(img.At, img.Bounds().Dx(), img.Bounds().Dy()) >= 100_000
 	})
+	if dir := os.Getenv(shotsVariable); dir != "" && shot != "" {
+		must(t, os.WriteFile(filepath.Join(dir, "recipe-"+name+".png"), []byte(shot), 0o600))
+	}
 	if !good {
 		t.Errorf("it does not work: %s", last)
 	}
