@@ -43,8 +43,12 @@ func newBrowser(t *testing.T) *tab {
 	ctx, leave := chromedp.NewContext(alloc)
 	b := &tab{t: t, ctx: ctx}
 	t.Cleanup(func() {
+		_ = chromedp.Cancel(ctx) // lets the browser write its profile before that is removed
 		leave()
 		stop()
+		if c := chromedp.FromContext(ctx); c.Allocator != nil {
+			c.Allocator.Wait()
+		}
 	})
 	chromedp.ListenTarget(ctx, b.watch)
 	b.run(cdplog.Enable())

@@ -66,7 +66,9 @@ func TestConsole(t *testing.T) {
 
 	b.visit(link) // the record is there after the sandbox
 	b.until(`document.querySelector('[data-test=screen]')?.dataset.seq === %q`, link[strings.LastIndexByte(link, '/')+1:])
-	t.Logf("layout shift of the permalink's page: %.3f", value[float64](b, "window.shifted"))
+	if moved := value[float64](b, "window.shifted"); moved != 0 {
+		t.Errorf("layout shift of the permalink's page: %.3f, want 0", moved)
+	}
 	if all := b.mistakes(); len(all) > 0 {
 		t.Errorf("the pages caused %q", all)
 	}
@@ -145,21 +147,32 @@ func (b *tab) goesOn(s *rig.Split, front *balancer) {
 	b.until(`%s.includes('after-2')`, screen)
 }
 
+// name returns the name of the page, by which others know its writer.
+func (b *tab) name() string {
+	b.t.Helper()
+	b.until(`document.querySelector('[data-test=page-name]')?.textContent.includes(' ')`)
+	return value[string](b, `document.querySelector('[data-test=page-name]').textContent`)
+}
+
 // handsOver opens the terminal in a second browser, which asks for the keys and receives them. It returns that browser.
 func (b *tab) handsOver(url string) *tab {
 	b.t.Helper()
 	second := newBrowser(b.t)
 	second.signIn(url, rig.SplitKey)
 	second.visit(value[string](b, "location.href"))
-	second.until(`document.querySelector('[data-test=other]')?.textContent === 'console types'`)
+	first, other := b.name(), second.name()
+	if first == other || !strings.HasPrefix(first, "key ") {
+		b.t.Errorf("the pages are called %q and %q", first, other)
+	}
+	second.until(`document.querySelector('[data-test=other]')?.textContent === %q`, first+" types")
 	second.press("Type")
 	second.until(`document.querySelector('[data-test=type]').textContent === 'Stop waiting'`)
-	b.until(`document.querySelector('[data-test=other]').textContent === 'console asks to type'`)
+	b.until(`document.querySelector('[data-test=other]').textContent === %q`, other+" asks to type")
 	second.press("Stop waiting")
 	b.until(`document.querySelector('[data-test=other]').textContent === ''`)
 	second.press("Type")
 	b.press("Hand over")
-	b.until(`document.querySelector('[data-test=mode]').textContent === 'watching' && document.querySelector('[data-test=other]').textContent === 'console types'`)
+	b.until(`document.querySelector('[data-test=mode]').textContent === 'watching' && document.querySelector('[data-test=other]').textContent === %q`, other+" types")
 	second.until(`document.querySelector('[data-test=mode]').textContent === 'typing'`)
 	second.run(chromedp.Evaluate(`window.begun = performance.now()`, nil), chromedp.KeyEvent("echo second-$((1+1))\r"))
 	b.until(`%s.includes('second-2')`, screen)

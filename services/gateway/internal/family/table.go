@@ -84,6 +84,7 @@ var table = []row{
 	{"/v1/processes/*/screen/$", shared},
 	{"/v1/processes/*/screen/live/$", shared},
 	{"/v1/processes/*/search/$", shared},
+	{"/v1/processes/*/text/$", shared},
 	{"/v1/processes/*/timeline/$", shared},
 	{"/v1/shares/self/$", shared},
 	{"/v1/timeline/*/$", shared},

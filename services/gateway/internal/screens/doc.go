@@ -1,5 +1,6 @@
 // Package screens serves what a process's record looks like: its screen at any event and live,
-// its timeline, a search in its output, and an export as asciicast.
+// its timeline, a search in its output, and an export as asciicast. The screen of a process without a
+// terminal is its text: the end of its output up to an event, with the stream of each part.
 //
 // # Screens
 // A screen is folded from the record by package screen, so that every gateway shows the same at

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	recordlog "github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/record"
 	"github.com/millrace/millrace/services/gateway/internal/screen"
@@ -77,20 +78,12 @@ func (f *folds) at(ctx context.Context, p core.Principal, id process.ID, seq pro
 }
 
 func (f *folds) fold(ctx context.Context, p core.Principal, id process.ID, seq process.Seq) (*folded, error) {
-	sum, err := f.records.Process(ctx, p, id)
-	if err != nil && !kind.Is(err, kind.NotFound) {
+	sum, tip, err := summaryAndTail(ctx, f.records, p, id, seq)
+	if err != nil {
 		return nil, err
 	}
-	tip, tipErr := core.TailFrom(ctx, f.records, p, id, seq)
-	switch {
-	case kind.Is(tipErr, kind.NotFound) && err == nil && !sum.Active():
-		return nil, &record.RangeError{ID: id, Kind: kind.Gone}
-	case kind.Is(tipErr, kind.NotFound) && err == nil: // nothing is stored yet
+	if tip.Last == 0 {
 		return &folded{id: id, screen: newScreen(&sum.Spec)}, nil
-	case tipErr != nil:
-		return nil, tipErr
-	case seq > tip.Last:
-		return nil, &record.RangeError{ID: id, Kind: kind.Invalid, Last: tip.Last}
 	}
 	out := &folded{id: id, last: tip.Last}
 	if tip.Finished != nil {
@@ -108,6 +101,28 @@ func (f *folds) fold(ctx context.Context, p core.Principal, id process.ID, seq p
 		out.screen = newScreen(&sum.Spec)
 	}
 	return out, f.advance(ctx, p, out, seq)
+}
+
+// summaryAndTail returns the summary of a process, as far as it is known, and the tail of its record, which
+// is zero if nothing is stored yet. Its error is a *record.RangeError if seq is past the end or nothing is
+// left of the record.
+func summaryAndTail(ctx context.Context, r record.Records, p core.Principal, id process.ID, seq process.Seq) (process.Summary, recordlog.Tail, error) {
+	sum, err := r.Process(ctx, p, id)
+	if err != nil && !kind.Is(err, kind.NotFound) {
+		return sum, recordlog.Tail{}, err
+	}
+	tip, tipErr := core.TailFrom(ctx, r, p, id, seq)
+	switch {
+	case kind.Is(tipErr, kind.NotFound) && err == nil && !sum.Active():
+		return sum, tip, &record.RangeError{ID: id, Kind: kind.Gone}
+	case kind.Is(tipErr, kind.NotFound) && err == nil: // nothing is stored yet
+		return sum, recordlog.Tail{}, nil
+	case tipErr != nil:
+		return sum, tip, tipErr
+	case seq > tip.Last:
+		return sum, tip, &record.RangeError{ID: id, Kind: kind.Invalid, Last: tip.Last}
+	}
+	return sum, tip, nil
 }
 
 // advance folds the events up to and including seq, which are stored, and adds key frames.

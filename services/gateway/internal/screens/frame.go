@@ -132,9 +132,13 @@ func (f *frame) appendRows(dst []byte, before *frame) []byte {
 // same reports whether two rows are equal; they usually share memory then.
 func same(a, b []byte) bool { return &a[0] == &b[0] || bytes.Equal(a, b) }
 
-// appendEnd appends how the process ended.
+// appendEnd appends how the process ended. The status is "until" if it has not, and the reader may see no
+// later event.
 func appendEnd(dst []byte, f *frame) []byte {
 	dst = append(appendSeq(dst, `{"seq":`, f.seq), `,"status":`...)
+	if f.end == nil {
+		return append(dst, `"until","code":null}`...)
+	}
 	dst = textenc.AppendString(dst, statusOf(f.end))
 	dst = append(dst, `,"code":`...)
 	if code, seen := textenc.ExitCode(f.end); seen {

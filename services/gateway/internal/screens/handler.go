@@ -65,6 +65,7 @@ func New(cfg Config) *Handler {
 func (h *Handler) Register(r fiber.Router) {
 	r.Get("/v1/processes/:id/screen", h.screen)
 	r.Get("/v1/processes/:id/screen/live", h.live)
+	r.Get("/v1/processes/:id/text", h.text)
 	r.Get("/v1/processes/:id/timeline", h.timeline)
 	r.Get("/v1/processes/:id/search", h.search)
 	r.Get("/v1/processes/:id/export.cast", h.export)

@@ -255,6 +255,7 @@ func (w *watcher) send(f *frame) []process.Event {
 type encoder struct {
 	id        process.ID
 	sent      *frame
+	ended     bool // the event end was sent
 	keepalive textenc.KeepaliveTimer
 }
 
@@ -278,9 +279,14 @@ func (e *encoder) AppendEvent(dst []byte, ev process.Event) ([]byte, error) {
 		dst = e.message(dst, "rows", f.appendRows(nil, before))
 	}
 	if f.end != nil && f.seq == f.last {
-		dst = e.message(dst, "end", appendEnd(nil, f))
+		dst = e.appendEnd(dst)
 	}
 	return dst, nil
+}
+
+func (e *encoder) appendEnd(dst []byte) []byte {
+	e.ended = true
+	return e.message(dst, "end", appendEnd(nil, e.sent))
 }
 
 // message appends a server-sent event with the seq as its id.
@@ -297,9 +303,13 @@ func (e *encoder) AppendIdle(dst []byte, _ time.Duration) ([]byte, time.Duration
 	return dst, wait
 }
 
-// AppendEnd makes the client reconnect soon, or reports the error.
+// AppendEnd makes the client reconnect soon, or reports the error. A stream that ends before its process
+// does shows a record up to an event, and that is its end.
 func (e *encoder) AppendEnd(dst []byte, err error) []byte {
 	if err == nil {
+		if e.sent != nil && !e.ended {
+			dst = e.appendEnd(dst)
+		}
 		return dst
 	}
 	after := process.Seq(0)

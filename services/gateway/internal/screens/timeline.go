@@ -249,7 +249,9 @@ func markOf(b process.Body) (kind, text string) {
 		return "lost", b.Reason
 	case process.Failed:
 		return "lost", b.Message
-	case process.Accepted, process.Wrote, process.Omitted, process.StdinAcked, process.Exited:
+	case process.Omitted:
+		return "gap", fmt.Sprintf("%d bytes of output were not kept", b.Bytes)
+	case process.Accepted, process.Wrote, process.StdinAcked, process.Exited:
 	}
 	return "", ""
 }

@@ -30,7 +30,8 @@ type Summary struct {
 	User      string     `json:"user,omitempty"`
 	Tag       *string    `json:"tag,omitempty"`
 	PTY       *Size      `json:"pty,omitempty"`
-	State     string     `json:"state"` // "starting", "running" or "ended"
+	Stdin     bool       `json:"stdin,omitempty"` // the process reads input
+	State     string     `json:"state"`           // "starting", "running" or "ended"
 	Killed    bool       `json:"killed,omitempty"`
 	StartedAt *time.Time `json:"started_at"`
 	EndedAt   *time.Time `json:"ended_at,omitempty"`
@@ -64,7 +65,7 @@ func SummaryOf(s *process.Summary) Summary {
 	out := Summary{
 		PID: s.PID, Process: string(s.ID), Sandbox: string(s.ID.Sandbox()), Host: s.Host,
 		Cmd: s.Spec.Cmd, Args: s.Spec.Args, Cwd: s.Spec.Cwd, User: s.Spec.User, Tag: s.Spec.Tag,
-		State: StateOf(s), Killed: s.Killed,
+		Stdin: s.Spec.Stdin, State: StateOf(s), Killed: s.Killed,
 		StartedAt: OptionalTime(s.Started), EndedAt: OptionalTime(s.Ended),
 	}
 	if out.Args == nil {

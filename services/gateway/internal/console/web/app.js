@@ -4,6 +4,7 @@ import { h, fill } from './h.js';
 import { session, signIn, signOut, onRejected, call } from './api.js';
 import { start } from './router.js';
 import { problem, act } from './ui.js';
+import { pageName } from './names.js';
 import * as sandboxes from './pages/sandboxes.js';
 import * as sandbox from './pages/sandbox.js';
 import * as files from './pages/files.js';
@@ -38,6 +39,7 @@ const routes = [
 ];
 
 const items = ['sandboxes', 'processes', 'events', 'hosts', 'templates', 'keys', 'usage', 'audit'];
+const patience = 400; // milliseconds that a page waits for its content
 const app = document.getElementById('app');
 const main = h('main', { id: 'main', tabindex: '-1' });
 const nav = h('ul');
@@ -51,7 +53,9 @@ function brand() {
 /** Returns the frame with the navigation. */
 function frame() {
 	const leave = h('button.quiet', { type: 'button', onclick: () => { signOut(); turn(); } }, 'Sign out');
-	const links = h('div.foot', null, h('a.muted', { href: '/docs' }, 'API reference'), leave);
+	const name = h('span.muted', { title: 'The name of this page: others see it while you type in a terminal', 'data-test': 'page-name' }, '\u00a0');
+	pageName().then((n) => fill(name, n));
+	const links = h('div.foot', null, name, h('a.muted', { href: '/docs' }, 'API reference'), leave);
 	return h('div.frame', null,
 		h('a.skip', { href: '#main', onclick: (e) => { e.preventDefault(); main.focus(); } }, 'Skip to content'),
 		h('nav.side', { 'aria-label': 'Console' }, brand(), nav, links), main);
@@ -80,6 +84,13 @@ function mark(current) {
 		h('a', { href: '#/' + name, 'aria-current': name === current && 'page' }, label(name)))));
 }
 
+/** Waits a moment for the regions of a page, so that what follows them does not move when they are filled. */
+async function settled(content) {
+	const regions = h('div', null, content).querySelectorAll('.region');
+	const late = new Promise((done) => setTimeout(done, patience));
+	await Promise.race([late, Promise.all([...regions].map((r) => r.loaded))]);
+}
+
 /** Shows the page of a fragment. */
 async function show(found, signal) {
 	session.share = found && found.route.shared ? found.args[0] : '';
@@ -98,6 +109,7 @@ async function show(found, signal) {
 	mark(found && found.route.nav);
 	try {
 		const content = found ? await found.route.page({ args: found.args, query: found.query, signal }) : problem({ status: 404, message: 'The console has no such page.' });
+		await settled(content);
 		if (signal.aborted) return;
 		fill(main, content);
 		scrollTo(0, 0);

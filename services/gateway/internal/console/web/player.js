@@ -1,4 +1,4 @@
-// Moves through the record of a terminal: seek, replay, and back to the live end.
+// Moves through the record of a process: seek, replay, and back to the live end.
 
 import { open, get, lines } from './api.js';
 
@@ -15,12 +15,13 @@ const sleep = (ms, signal) => new Promise((done) => {
 /** The position of a page in the record of a process. */
 export class Player {
 	/**
+	 * @param {(seq: number) => string} source returns the path of what is drawn at an event
 	 * @param {string} path of the process
 	 * @param {(frame: any) => void} draw
 	 * @param {AbortSignal} signal ends all reads
 	 */
-	constructor(path, draw, signal) {
-		Object.assign(this, { path, draw, signal, wanted: 0, busy: false, speed: 1, stop: null, seq: 0 });
+	constructor(source, path, draw, signal) {
+		Object.assign(this, { source, path, draw, signal, wanted: 0, busy: false, speed: 1, stop: null, seq: 0 });
 	}
 
 	/**
@@ -35,7 +36,7 @@ export class Player {
 		try {
 			for (let at = -1; at !== this.wanted && !this.signal.aborted;) {
 				at = this.wanted;
-				const frame = await get(`${this.path}/screen?seq=${at}`, this.signal);
+				const frame = await get(this.source(at), this.signal);
 				if (at === this.wanted) this.show(frame);
 			}
 		} finally {

@@ -60,6 +60,9 @@ export class Screen {
 		dark.addEventListener('change', () => this.frame && this.draw(this.frame));
 	}
 
+	/** Returns the path of the screen after an event; 0 is the last. @param {number} seq */
+	source(seq) { return 'screen' + (seq ? '?seq=' + seq : ''); }
+
 	/** Draws a whole screen. @param {any} frame response of /screen */
 	draw(frame) {
 		this.frame = frame;

@@ -186,7 +186,7 @@ export function region(load, signal) {
 		} while (again && !signal.aborted);
 		running = false;
 	};
-	reload();
+	el.loaded = reload();
 	return { el, reload };
 }
 

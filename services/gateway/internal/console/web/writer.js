@@ -1,6 +1,7 @@
 // Sends keys to a terminal. One client at a time has the writer's lease; all others watch.
 
 import { open, call, get, ApiError } from './api.js';
+import { pageName } from './names.js';
 
 const tries = 12;   // of a request whose connection breaks
 const renew = 2000; // milliseconds between renewals, and between looks at who types
@@ -41,7 +42,7 @@ export class Writer {
 		return this.next(async () => {
 			if (turn !== this.turn) return;
 			try {
-				const state = await call('POST', this.path + '/writer', { name: 'console', ...body }, { headers: this.headers() });
+				const state = await call('POST', this.path + '/writer', { name: await pageName(), ...body }, { headers: this.headers() });
 				if (turn === this.turn) this.keep(state);
 			} catch (err) {
 				if (refused(err) && turn === this.turn) this.set(false, false, this.state);

@@ -5,7 +5,7 @@ import { session, call, get } from '../api.js';
 import { heading, facts, badge, time, button, confirm, toast } from '../ui.js';
 import { command, duration } from '../format.js';
 import { outcome } from './processes.js';
-import { output } from './output.js';
+import { Output } from './output.js';
 import { Terminal } from '../terminal.js';
 
 /** @param {string} id */
@@ -22,7 +22,7 @@ function about(p) {
 	const took = p.ended_at && p.started_at && duration(Date.parse(p.ended_at) - Date.parse(p.started_at));
 	return facts([
 		['State', badge(p.state)], ['Result', outcome(p)], ['Message', p.message],
-		['Sandbox', h('a.mono', { href: '#/sandboxes/' + p.sandbox }, p.sandbox)], ['Host', p.host],
+		['Sandbox', session.share ? h('span.mono', null, p.sandbox) : h('a.mono', { href: '#/sandboxes/' + p.sandbox }, p.sandbox)], ['Host', p.host],
 		['Kind', p.pty ? 'terminal' : 'pipes'], ['User', p.user], ['Directory', p.cwd], ['Tag', p.tag], ['PID', p.pid ? String(p.pid) : ''],
 		['Started', p.started_at && time(p.started_at)], ['Duration', took],
 	]);
@@ -33,11 +33,12 @@ function about(p) {
  * @param {string} id
  * @param {Object} o
  * @param {number} o.seq event to show; 0 is the live end
+ * @param {number} [o.until] last event that may be shown; 0 is no limit
  * @param {boolean} [o.type] take the writer's lease at once
  * @param {(seq: number) => string} o.link returns the fragment of an event
  * @param {AbortSignal} o.signal
  */
-export async function view(id, { seq, type, link, signal: left }) {
+export async function view(id, { seq, until = 0, type, link, signal: left }) {
 	const head = h('div'), state = h('div');
 	const show = async () => {
 		const p = await get(path(id), left);
@@ -49,10 +50,9 @@ export async function view(id, { seq, type, link, signal: left }) {
 	const p = await show();
 	const ended = () => show().catch((err) => toast(err.message, true));
 	const section = h('section', null, h('h2', null, 'About'), state);
-	if (!p.pty) return [head, output(p, seq, ended, left), section];
-	const terminal = new Terminal({ process: p, path: path(id), link, ended, signal: left });
-	const el = terminal.start(seq);
-	if (type && p.state !== 'ended') setTimeout(() => terminal.toggle().catch((err) => toast(err.message, true)));
+	const recording = new (p.pty ? Terminal : Output)({ process: p, path: path(id), link, until, ended, signal: left });
+	const el = await recording.start(seq);
+	if (type && p.pty && p.state !== 'ended') setTimeout(() => recording.toggle().catch((err) => toast(err.message, true)));
 	return [head, el, section];
 }
 

@@ -31,5 +31,5 @@ export async function page({ args: [token, process, seq], signal }) {
 	const id = process || allowed.process;
 	if (!id) return [note, await sandbox(token, allowed.sandbox, signal)];
 	const link = (n) => `#/s/${token}/${id}` + (n ? '/' + n : '');
-	return [note, await view(id, { seq: Number(seq) || allowed.seq || 0, link, signal })];
+	return [note, await view(id, { seq: Number(seq) || 0, until: allowed.seq, link, signal })];
 }
