@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -36,6 +37,8 @@ const (
 	page    = 1000 // files of a list
 	depth   = 512  // of directories: a path has at most 1,024 bytes
 	uploads = 8    // concurrent ones of a sandbox
+
+	maxFailed = uploads // failed uploads after which a synchronization ends
 )
 
 func (m *mount) principal() core.Principal { return core.Principal{Tenant: m.of.Tenant} }
@@ -72,6 +75,9 @@ func (ms *Mounts) sync(ctx context.Context, m *mount, pull bool) error {
 	}
 	m.changes(local)
 	p := m.plan(stored, local, links)
+	for _, name := range append(p.compare, p.pull...) { // what the workspace has is later
+		delete(m.changed, name)
+	}
 	if err := ms.push(ctx, m, p.push, local); err != nil {
 		return err
 	}
@@ -101,9 +107,6 @@ func (ms *Mounts) sync(ctx context.Context, m *mount, pull bool) error {
 	m.mounted = m.mounted || pull
 	m.due, m.stored = time.Now().Add(Interval), begun
 	m.look = time.Now().Add(max(lookInterval, lookShare*time.Since(begun)))
-	for _, name := range append(p.compare, p.pull...) { // what the workspace has is later
-		delete(m.changed, name)
-	}
 	for name := range m.changed {
 		if l, here := local[name]; !here || m.base[name].local.equal(l) {
 			delete(m.changed, name)
@@ -228,20 +231,39 @@ func (ms *Mounts) add(m *mount, files map[workspace.Path]state, name string, e *
 	}
 }
 
-// push stores files of the sandbox.
+// push stores files of the sandbox. A file that cannot be stored does not hold up others, until there are maxFailed.
 func (ms *Mounts) push(ctx context.Context, m *mount, names []workspace.Path, local map[workspace.Path]state) error {
-	g, storing := errgroup.WithContext(ctx)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var mu sync.Mutex // guards failed and m.changed
+	var failed []error
+	var g errgroup.Group
 	g.SetLimit(uploads)
 	for _, name := range names {
+		if ctx.Err() != nil {
+			break
+		}
 		g.Go(func() error {
-			err := ms.pushOne(storing, m, name, local[name])
-			if errors.Is(err, errChanging) || kind.Is(err, kind.NotFound) {
-				return nil // the next synchronization stores it
+			err := ms.pushOne(ctx, m, name, local[name])
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				delete(m.changed, name)
+			case errors.Is(err, errChanging) || kind.Is(err, kind.NotFound): // the next synchronization stores it
+			case len(failed) < maxFailed:
+				if failed = append(failed, err); len(failed) == maxFailed {
+					stop()
+				}
 			}
-			return err
+			return nil
 		})
 	}
-	return g.Wait()
+	g.Wait() //nolint:errcheck // no function returns an error
+	if len(failed) == 0 {
+		return ctx.Err()
+	}
+	return errors.Join(failed...)
 }
 
 // errChanging reports that a file changes while it is read.
