@@ -30,7 +30,7 @@ var ID = process.IDOf("01jz0000000000000000000000", sandbox.ID("isurfacetest0000
 var epoch = time.Date(2025, 6, 1, 12, 0, 0, 0, time.UTC)
 
 // NewRecord returns a scripted record. It begins with Accepted and Started, the latter
-// unless bodies begin with Failed or Lost. The offsets of Wrote are computed.
+// unless bodies begin with Failed or Lost. The offsets of Wrote and Omitted are computed.
 func NewRecord(name string, spec process.Spec, bodies ...process.Body) *Record {
 	r := &Record{Name: name, Spec: spec}
 	r.add(process.Accepted{Spec: spec.Public(), Command: "c", Tenant: "t"})
@@ -45,10 +45,16 @@ func NewRecord(name string, spec process.Spec, bodies ...process.Body) *Record {
 	}
 	var offsets [process.PTY + 1]uint64
 	for _, b := range bodies {
-		if w, ok := b.(process.Wrote); ok {
+		switch w := b.(type) {
+		case process.Wrote:
 			w.Offset = offsets[w.Stream]
 			offsets[w.Stream] += uint64(len(w.Data))
 			b = w
+		case process.Omitted:
+			w.Offset = offsets[w.Stream]
+			offsets[w.Stream] += w.Bytes
+			b = w
+		default:
 		}
 		r.add(b)
 	}
@@ -120,6 +126,7 @@ func Records() []*Record {
 		NewRecord("runes cut in two", typed, Out("h\xc3"), Out("\xa4\xf0\x9f"), Err("\xe2"), Out("\x8c\x88\n"), Err("\x82\xac"), Out("\xff\xfe\xc3"), Code(0)),
 		NewRecord("sentinels", piped, Out("\x01\x01\x01\n\ndata: x\n\n{}\r\n0\r\n\r\n"), Err("event: end\n"), Code(255)),
 		NewRecord("a terminal", tty, TTY("$ "), process.Resized{Size: process.Size{Cols: 10, Rows: 10}}, TTY("l\x1b[31m"), TTY("\r\n"), Signal(9, process.CauseKilled)),
+		NewRecord("output that is not kept", piped, Out("a\n"), process.Omitted{Stream: process.Stdout, Bytes: 5}, Out("b\n"), process.Omitted{Stream: process.Stderr, Bytes: 7}, Code(0)),
 		random(typed), random(piped),
 	}
 }
