@@ -140,6 +140,19 @@ func TestEachRoleServesMetrics(t *testing.T) {
 		t.Errorf("the host counts %v appends", n)
 	}
 
+	// An object store is created when it is first used.
+	if out := rig.Output(api.Commands(t, sandbox.ID, "head -c 1000000 /dev/urandom >~/file").All(t), "stdout"); out != "" {
+		t.Fatalf("the output is %q", out)
+	}
+	snapshotOf(t, api, sandbox.ID)
+	const size, limit = `millrace_stream_bytes{stream="OBJ_templates"}`, `millrace_stream_limit_bytes{stream="OBJ_templates"}`
+	if !rig.Poll(metricsWait, func() bool {
+		gateway = byRole["gateway"].scrape(t)
+		return gateway[size] > 1e6 && gateway[limit] > gateway[size]
+	}) {
+		t.Errorf("the stored snapshot has %v bytes of %v", gateway[size], gateway[limit])
+	}
+
 	s.Program("host-1").Kill9()
 	lost := rig.Poll(metricsWait, func() bool { return byRole["reaper"].scrape(t)["millrace_processes_lost_total"] == 1 })
 	if !lost {

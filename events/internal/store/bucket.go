@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/events/internal/streams"
 )
 
 // Errors of a Bucket, beside failures to reach the servers and a full store; see IsFull.
@@ -189,7 +191,7 @@ func Unnamed(id string) Object { return Object{nuid: id} }
 
 // ChunksOf returns the stream and the subject of the bytes of an object in a bucket.
 func ChunksOf(bucket string, o Object) (stream, subject string) {
-	return "OBJ_" + bucket, (&Bucket{name: bucket}).chunks(o.nuid)
+	return streams.ObjectStore + bucket, (&Bucket{name: bucket}).chunks(o.nuid)
 }
 
 // AppendChunk stores the next bytes of an object, after the chunk with a stream sequence.
@@ -246,7 +248,7 @@ func (b *Bucket) PurgeChunks(ctx context.Context, all Chunks, age time.Duration)
 }
 
 func (b *Bucket) stream(ctx context.Context) (jetstream.Stream, error) {
-	return b.js.Stream(ctx, "OBJ_"+b.name)
+	return b.js.Stream(ctx, streams.ObjectStore+b.name)
 }
 
 // chunks returns the subject of an object's bytes (NATS, ADR-20).

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -26,8 +25,6 @@ const (
 	// reportAge is how long a server's report is valid. Servers publish one every two
 	// seconds.
 	reportAge = 10 * time.Second
-	// repeatAlarm is how often a lasting alarm is logged.
-	repeatAlarm = time.Minute
 )
 
 // StreamHealth reports whether a stream can be written.
@@ -36,13 +33,14 @@ type StreamHealth = streams.Health
 // Monitor detects streams that cannot be written.
 type Monitor struct {
 	*session
-	names []string // of all streams
+	names  []string // of all streams
+	stores []string // streams of object stores; used by Run
 
 	mu      sync.Mutex
 	failing map[string]*failing // appends of this connection, by stream
 	reports map[string]report   // by server
 	health  []StreamHealth      // of the last check, by name
-	logged  map[string]time.Time
+	logged  streams.Alarms
 	silent  map[string]time.Time // since when a stream's leader has not answered
 }
 
@@ -88,11 +86,12 @@ func (m *Monitor) Streams() []StreamHealth {
 	return slices.Clone(m.health)
 }
 
-// blocked returns an error that names the streams in which nothing can be stored, or nil.
+// blocked returns an error that names the streams in which nothing can be stored, or nil. No append
+// needs an object store.
 func (m *Monitor) blocked() error {
 	var all []string
 	for _, s := range m.Streams() {
-		if s.Blocked != "" {
+		if s.Blocked != "" && !strings.HasPrefix(s.Stream, streams.ObjectStore) {
 			all = append(all, "stream "+s.Stream+" cannot be written: "+s.Blocked)
 		}
 	}
@@ -148,14 +147,28 @@ type leader struct {
 
 // checkStreams queries every leader and updates the health of all streams.
 func (m *Monitor) checkStreams(ctx context.Context) {
-	leaders := make([]leader, len(m.names))
+	m.findStores(ctx)
+	names := slices.Concat(m.names, m.stores)
+	leaders := make([]leader, len(names))
 	var wg sync.WaitGroup
-	for i, name := range m.names {
+	for i, name := range names {
 		wg.Go(func() { leaders[i] = m.leaderOf(ctx, name) })
 	}
 	wg.Wait()
 	if ctx.Err() == nil && m.Connected() {
-		m.judge(m.log, m.names, leaders, time.Now())
+		m.judge(m.log, names, leaders, time.Now())
+	}
+}
+
+// findStores finds the object stores, which are created when they are first used. Without an answer it
+// keeps those that it knows.
+func (m *Monitor) findStores(ctx context.Context) {
+	msg, err := m.request(ctx, &nats.Msg{Subject: "$JS.API.STREAM.NAMES", Data: []byte(`{"subject":"$O.>"}`)})
+	if err != nil {
+		return
+	}
+	if names, err := streams.ParseObjectStores(msg.Data); err == nil {
+		m.stores = names
 	}
 }
 
@@ -173,7 +186,7 @@ func (m *Monitor) judge(log *slog.Logger, names []string, leaders []leader, now 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.silent == nil {
-		m.silent, m.logged = make(map[string]time.Time), make(map[string]time.Time)
+		m.silent, m.logged = make(map[string]time.Time), make(streams.Alarms)
 	}
 	before := m.health
 	m.health = nil
@@ -195,7 +208,7 @@ func (m *Monitor) judge(log *slog.Logger, names []string, leaders []leader, now 
 		if name != "" || len(h.Damaged) > 0 {
 			m.health = append(m.health, h)
 		}
-		m.report(log, &h, now)
+		m.logged.Report(log, &h, now)
 	}
 }
 
@@ -249,25 +262,4 @@ func (m *Monitor) judgeAppends(h *StreamHealth, now time.Time) {
 	if h.Blocked == "" && f.last.Sub(f.since) >= blockedAfter {
 		h.Blocked = "appends fail: " + f.why
 	}
-}
-
-// report logs an alarm when it begins, while it lasts, and when it ends.
-func (m *Monitor) report(log *slog.Logger, h *StreamHealth, now time.Time) {
-	last, alarmed := m.logged[h.Stream]
-	if h.Blocked == "" && len(h.Damaged) == 0 {
-		if alarmed {
-			delete(m.logged, h.Stream)
-			log.Info("stream recovered", "stream", h.Stream)
-		}
-		return
-	}
-	if alarmed && now.Sub(last) < repeatAlarm {
-		return
-	}
-	m.logged[h.Stream] = now
-	if h.Blocked != "" {
-		log.Error("stream cannot be written", "stream", h.Stream, "reason", h.Blocked, "since", h.Since)
-		return
-	}
-	log.Error("copies of a stream are damaged, others are complete", "stream", h.Stream, "copies", fmt.Sprint(h.Damaged))
 }

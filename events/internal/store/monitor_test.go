@@ -68,3 +68,15 @@ func TestAStreamThatCannotBeWrittenIsBlocked(t *testing.T) {
 		})
 	}
 }
+
+func TestAnObjectStoreBlocksNoStream(t *testing.T) {
+	m := &Monitor{session: newSession(slog.New(slog.DiscardHandler))}
+	m.reports = map[string]report{"n1": {time.Unix(1000, 0), []fleet.StoreProblem{{Stream: "OBJ_templates", Error: "write error"}}}}
+	m.judge(m.log, []string{"HOSTS", "OBJ_templates"}, []leader{{answered: true}, {answered: true}}, time.Unix(1000, 0))
+	if got := m.Streams(); len(got) != 2 || got[0].Blocked != "" || got[1].Blocked != "n1: write error" {
+		t.Errorf("%+v", got)
+	}
+	if err := m.blocked(); err != nil {
+		t.Error(err)
+	}
+}

@@ -3,6 +3,8 @@ package streams
 import (
 	"encoding/json"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -45,8 +47,8 @@ func ParseInfo(answer []byte) (leader string, u Usage, err error) {
 	if err := json.Unmarshal(answer, &info); err != nil {
 		return "", u, err
 	}
-	if info.Error != nil {
-		return "", u, errors.New(info.Error.Description)
+	if err := info.err(); err != nil {
+		return "", u, err
 	}
 	if info.Cluster != nil {
 		leader = info.Cluster.Leader
@@ -54,11 +56,41 @@ func ParseInfo(answer []byte) (leader string, u Usage, err error) {
 	return leader, info.usage(), nil
 }
 
-// streamInfo is the part of a leader's answer that is used here.
-type streamInfo struct {
+// ObjectStore begins the names of the streams of object stores (NATS, ADR-20).
+const ObjectStore = "OBJ_"
+
+// ParseObjectStores returns the streams of object stores, sorted, in the answer to a request of the names
+// of streams.
+func ParseObjectStores(answer []byte) ([]string, error) {
+	var all struct {
+		apiError
+		Streams []string `json:"streams"`
+	}
+	if err := json.Unmarshal(answer, &all); err != nil {
+		return nil, err
+	}
+	names := slices.DeleteFunc(all.Streams, func(name string) bool { return !strings.HasPrefix(name, ObjectStore) })
+	slices.Sort(names)
+	return names, all.err()
+}
+
+// apiError is the error in an answer of JetStream.
+type apiError struct {
 	Error *struct {
 		Description string `json:"description"`
 	} `json:"error"`
+}
+
+func (e *apiError) err() error {
+	if e.Error == nil {
+		return nil
+	}
+	return errors.New(e.Error.Description)
+}
+
+// streamInfo is the part of a leader's answer that is used here.
+type streamInfo struct {
+	apiError
 	Config struct {
 		MaxBytes int64 `json:"max_bytes"`
 	} `json:"config"`

@@ -1,6 +1,9 @@
 package streams
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func TestParseInfo(t *testing.T) {
 	tests := []struct {
@@ -23,6 +26,27 @@ func TestParseInfo(t *testing.T) {
 			leader, got, err := ParseInfo([]byte(tt.answer))
 			if leader != tt.leader || got != tt.want || (err == nil) != tt.ok {
 				t.Errorf("%q, %+v, %v; want %q, %+v, ok %v", leader, got, err, tt.leader, tt.want, tt.ok)
+			}
+		})
+	}
+}
+
+func TestParseObjectStores(t *testing.T) {
+	tests := []struct {
+		name, answer string
+		want         []string
+		ok           bool
+	}{
+		{"sorted, without others", `{"total":3,"streams":["OBJ_views","SBX","OBJ_templates"]}`, []string{"OBJ_templates", "OBJ_views"}, true},
+		{"none", `{"total":0,"streams":null}`, nil, true},
+		{"an error", `{"error":{"code":503,"description":"no leader"}}`, nil, false},
+		{"no JSON", `-`, nil, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := ParseObjectStores([]byte(tt.answer))
+			if !slices.Equal(got, tt.want) || (err == nil) != tt.ok {
+				t.Errorf("%q, %v; want %q, ok %v", got, err, tt.want, tt.ok)
 			}
 		})
 	}
