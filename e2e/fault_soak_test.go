@@ -68,11 +68,19 @@ func writable(metrics string) (samples string) {
 	return samples
 }
 
-// randomKiller kills programs under load for the duration of MILLRACE_SOAK.
+// randomKiller kills programs of a new topology under load for the duration of MILLRACE_SOAK.
 func randomKiller(t *testing.T, servers int, usual time.Duration) *rig.Split {
 	t.Helper()
-	within := soakTime(t, usual)
 	s := newTopology(t, rig.Topology{NATS: servers, Gateways: 2, Schedulers: 2, Reapers: 2, Hosts: 2})
+	killRandomly(t, s, usual)
+	return s
+}
+
+// killRandomly kills programs of a topology without sandboxes.
+func killRandomly(t *testing.T, s *rig.Split, usual time.Duration) {
+	t.Helper()
+	within := soakTime(t, usual)
+	before := countsOf(t, s.APIs[0])
 	over := make(chan struct{})
 	var clients sync.WaitGroup
 	var ran atomic.Uint64
@@ -109,7 +117,7 @@ func randomKiller(t *testing.T, servers int, usual time.Duration) *rig.Split {
 	}
 	t.Logf("%v killed: %d processes, %d readers, %d lines, reconnected %d times, the longest silence %v; processes paused at most %v",
 		kills, ran.Load(), len(all.ledgers), lines, comes, stall.Round(time.Millisecond), all.paused())
-	got := countsOf(t, s.APIs[0])
+	got := countsOf(t, s.APIs[0]).since(before)
 	if got.err != float64(ran.Load()) || got.started != got.err {
 		t.Errorf("counts %+v, %d processes ran", got, ran.Load())
 	}
@@ -117,7 +125,6 @@ func randomKiller(t *testing.T, servers int, usual time.Duration) *rig.Split {
 		a.KillAll()
 	}
 	noneIntermediate(t, s.APIs[1], 0)
-	return s
 }
 
 // killer kills one program after another until the time is over, and returns the counts.

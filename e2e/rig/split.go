@@ -19,13 +19,14 @@ type Topology struct {
 	Schedulers  int
 	Reapers     int
 	Hosts       int
-	Binary      string   // default the binary under test
-	Driver      string   // default Driver
-	GatewayArgs []string // additional arguments of each gateway
-	HostArgs    []string // additional arguments of each hostd
-	Env         []string // additional environment of gateways and reapers
-	AllEnv      []string // additional environment of every program
-	Durability  string   // default "process": tests kill processes, not machines
+	Binary      string                  // default the binary under test
+	Driver      string                  // default Driver
+	GatewayArgs []string                // additional arguments of each gateway
+	HostArgs    []string                // additional arguments of each hostd
+	Env         []string                // additional environment of gateways and reapers
+	AllEnv      []string                // additional environment of every program
+	Durability  string                  // default "process": tests kill processes, not machines
+	Before      func(nats string) error // called with the URLs of the NATS servers before the services start
 }
 
 // Split is a split topology of separate processes: nats-1..., gateway-1..., scheduler-1...,
@@ -80,6 +81,11 @@ func NewSplit(t testing.TB, top Topology) *Split {
 func (s *Split) begin(top *Topology) error {
 	if err := s.nats(top); err != nil {
 		return err
+	}
+	if top.Before != nil {
+		if err := top.Before(s.URL); err != nil {
+			return err
+		}
 	}
 	to := []string{"--nats", s.URL, "--replicas", strconv.Itoa(top.NATS), "--log-level", "info"}
 	for i := range top.Gateways {
