@@ -146,3 +146,13 @@ func TestFilesLoadNothingElsewhereAndSetNoMarkup(t *testing.T) {
 		}
 	}
 }
+
+// A browser loads all modules at once: one that it finds only in another one costs a round trip.
+func TestPageNamesEveryModule(t *testing.T) {
+	all := sources(t)
+	for name := range all {
+		if strings.HasSuffix(name, ".js") && !strings.Contains(all["index.html"], `="/console/`+name+`"`) {
+			t.Errorf("index.html does not name %s", name)
+		}
+	}
+}

@@ -30,6 +30,7 @@ const routes = [
 	{ pattern: 'events', title: 'Events', nav: 'events', page: events.page },
 	{ pattern: 'hosts', title: 'Hosts', nav: 'hosts', page: hosts.page },
 	{ pattern: 'templates', title: 'Templates', nav: 'templates', page: templates.page },
+	{ pattern: 'templates/new', title: 'Build a template', nav: 'templates', page: templates.make },
 	{ pattern: 'templates/:id', title: 'Template', nav: 'templates', page: templates.one },
 	{ pattern: 'templates/:id/:build', title: 'Build', nav: 'templates', page: templates.build },
 	{ pattern: 'keys', title: 'Keys', nav: 'keys', page: keys.page },
@@ -82,6 +83,8 @@ function signInForm(message) {
 function mark(current) {
 	fill(nav, items.map((name) => h('li', null,
 		h('a', { href: '#/' + name, 'aria-current': name === current && 'page' }, label(name)))));
+	const at = nav.querySelector('[aria-current]');
+	if (at) nav.scrollLeft = at.offsetLeft - (nav.clientWidth - at.offsetWidth) / 2; // on a phone the items are a row
 }
 
 /** Waits a moment for the regions of a page, so that what follows them does not move when they are filled. */

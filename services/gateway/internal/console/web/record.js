@@ -63,7 +63,7 @@ export class Recording {
 		this.speed = select(speeds.map((s) => [String(s), s + '×']), { 'aria-label': 'Speed', onchange: () => { this.player.speed = Number(this.speed.value); } }, '1');
 		const query = h('input', { type: 'search', placeholder: 'Search the output', 'aria-label': 'Search the output', name: 'q' });
 		this.hits = h('ul.hits', { 'aria-label': 'Hits' });
-		const search = h('form.bar.grow', { onsubmit: act(() => this.search(query.value, 0)) }, h('div.grow.track', null, query), h('button', { type: 'submit' }, 'Search'));
+		const search = h('form.bar.grow.search', { onsubmit: act(() => this.search(query.value, 0)) }, h('div.grow.track', null, query), h('button', { type: 'submit' }, 'Search'));
 		const id = this.process.process;
 		return h('div.player', null, this.timeline.el,
 			h('div.bar', null, this.playButton, this.speed, this.live, this.timeline.text),

@@ -21,25 +21,26 @@ function detail(e) {
 
 /** Returns the row of an event. */
 function row(e) {
-	const name = e.process ? h('a.mono.cut', { href: `#/p/${e.process}/${e.seq}`, title: e.process }, e.process) : h('a.mono.cut', { href: '#/sandboxes/' + e.sandbox, title: e.sandbox }, e.sandbox);
+	const link = (href, id) => h('a.mono.cut', { href, title: id }, id);
+	const name = e.process ? link(`#/p/${e.process}/${e.seq}`, e.process) : e.sandbox ? link('#/sandboxes/' + e.sandbox, e.sandbox) : [e.record, e.host].filter(Boolean).join(' ');
 	const cell = (label, content) => h('td', { 'data-label': label }, content);
 	return h('tr', null, cell('Time', h('time', { datetime: e.time }, clock(e.time))), cell('Type', h('span.whole', null, e.type)),
-		cell('Record', name), cell('Seq', e.seq), cell('Details', h('span.mono', null, detail(e))));
+		cell('Record', name), cell('Seq', h('span.whole', null, e.seq)), cell('Details', h('span.mono', null, detail(e))));
 }
 
 /** Returns the query for the filters. */
 function queryOf(form) {
 	const q = new URLSearchParams();
-	for (const name of ['kind', 'sandbox', 'process', 'after']) if (form[name].value.trim()) q.set(name, form[name].value.trim());
+	for (const name of ['kind', 'sandbox', 'process', 'tenant', 'after']) if (form[name].value.trim()) q.set(name, form[name].value.trim());
 	return q;
 }
 
 /** Returns the form of the filters. */
 function filters(query, apply) {
-	const text = (name, placeholder) => h('input', { name, placeholder, value: query.get(name) || '', class: 'mono' });
+	const text = (name, placeholder) => h('input', { name, placeholder, value: query.get(name) || '', class: 'mono', size: 16 });
 	const since = [['now', 'from now on'], ['1m', 'last minute'], ['10m', 'last 10 minutes'], ['1h', 'last hour'], ['', 'all stored']];
 	return h('form.bar', { onsubmit: act(async () => apply()) },
-		field('Kinds', text('kind', 'sandbox,start,end')), field('Sandbox', text('sandbox', 'any')), field('Process', text('process', 'any')),
+		field('Kinds', text('kind', 'sandbox,start,end')), field('Sandbox', text('sandbox', 'any')), field('Process', text('process', 'any')), field('Tenant', text('tenant', 'any')),
 		field('Since', select(since, { name: 'after' }, query.get('after') ?? '10m')), h('button', { type: 'submit' }, 'Apply'));
 }
 

@@ -18,12 +18,13 @@ export function outcome(p) {
  * @param {boolean} sandboxes whether to name the sandbox of each
  */
 export function list(rows, sandboxes) {
+	if (!rows.length && !sandboxes) return h('p.muted', null, 'Nothing has run in this sandbox yet.');
 	if (!rows.length) return empty('No processes', 'Run a command in a sandbox:', "millrace run 'echo hello; uname -a'");
 	const columns = [
 		{ name: 'Command', cell: (p) => code('#/p/' + p.process, command(p.cmd, p.args)) },
 		{ name: 'State', cell: (p) => badge(p.state) },
-		{ name: 'Result', cell: outcome },
-		{ name: 'Kind', cell: (p) => (p.pty ? `terminal ${p.pty.cols}×${p.pty.rows}` : 'pipes') },
+		{ name: 'Result', cell: (p) => h('span.whole', null, outcome(p)) },
+		{ name: 'Kind', cell: (p) => h('span.whole', null, p.pty ? `terminal ${p.pty.cols}×${p.pty.rows}` : 'pipes') },
 		sandboxes && { name: 'Sandbox', cell: (p) => code('#/sandboxes/' + p.sandbox, p.sandbox) },
 		{ name: 'Started', cell: (p) => time(p.started_at) },
 		{ name: 'Duration', class: 'num', cell: (p) => (p.ended_at && p.started_at ? duration(Date.parse(p.ended_at) - Date.parse(p.started_at)) : '–') },

@@ -3,8 +3,9 @@
 import { h } from '../h.js';
 import { open, call, get, lines, follow } from '../api.js';
 import { region, heading, facts, badge, time, button, confirm, toast, field, dialog, act } from '../ui.js';
-import { duration, when } from '../format.js';
+import { when } from '../format.js';
 import { share } from '../share.js';
+import { lanes, moments } from '../lanes.js';
 import { list as processList } from './processes.js';
 
 const path = (id) => '/sandboxes/' + encodeURIComponent(id);
@@ -115,12 +116,10 @@ async function history(id, signal) {
 }
 
 /** Returns the timeline of a sandbox. */
-function timeline(all) {
-	const first = all.length ? Date.parse(all[0].time) : 0;
-	const detail = (e) => [e.driver, e.host && 'on ' + e.host, e.cause, e.message, e.snapshot].filter(Boolean).join(', ');
-	return h('ol.marks', null, all.map((e) => h('li', null,
-		h('strong', null, e.type.replaceAll('_', ' ')), ' ', h('span.muted', null, detail(e)), ' ',
-		h('time', { datetime: e.time, title: when(e.time) }, '+' + duration(Date.parse(e.time) - first)))));
+async function timeline(id, signal) {
+	const [t, all] = await Promise.all([get('/v1/timeline/' + encodeURIComponent(id), signal), history(id, signal)]);
+	const text = (e) => [e.driver, e.host && 'on ' + e.host, e.cause, e.message, e.snapshot].filter(Boolean).join(', ');
+	return [lanes(t, (p) => '#/p/' + p), moments(all.map((e) => ({ name: e.type.replaceAll('_', ' '), text: text(e), time: e.time })), t.start)];
 }
 
 /** @param {import('../router.js').Context} c */
@@ -135,9 +134,11 @@ export async function page({ args: [id], signal }) {
 		return [s.state === 'running' && runner(id), about(s)];
 	}, signal);
 	const procs = region(async () => processList(await get('/v1/processes' + query + '&limit=100', signal), false), signal);
-	const past = region(async () => timeline(await history(id, signal)), signal);
+	const past = region(() => timeline(id, signal), signal);
 	const changed = (e) => {
-		if (e.data.record === 'sandbox') { state.reload(); past.reload(); } else procs.reload();
+		if (e.data.record === 'sandbox') state.reload();
+		else procs.reload();
+		past.reload();
 	};
 	const kinds = '&kind=sandbox,accepted,start,end,lost';
 	follow('/v1/events' + query + kinds + '&after=now', { signal, on: changed }).catch(() => {});

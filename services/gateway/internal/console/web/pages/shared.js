@@ -4,6 +4,7 @@ import { h } from '../h.js';
 import { get } from '../api.js';
 import { badge, empty, heading, table, time, code } from '../ui.js';
 import { when, duration } from '../format.js';
+import { lanes, moments } from '../lanes.js';
 import { view } from './process.js';
 
 /** Returns the processes of a shared sandbox. */
@@ -19,17 +20,17 @@ function processes(token, all) {
 
 async function sandbox(token, id, signal) {
 	const t = await get('/v1/timeline/' + encodeURIComponent(id), signal);
-	const marks = (t.marks || []).map((m) => h('li', null, h('strong', null, m.kind), ' ', h('span.muted', null, m.text), ' ', time(m.time)));
-	return [heading(h('span.mono', null, id)), h('section', null, h('h2', null, 'Processes'), processes(token, t.processes || [])),
-		h('section', null, h('h2', null, 'Timeline'), h('ol.marks', null, marks))];
+	return [heading(h('span.mono', null, id)), h('section', null, h('h2', null, 'Processes'), processes(token, t.processes)),
+		h('section', null, h('h2', null, 'Timeline'), lanes(t, (p) => `#/s/${token}/${p}`), moments(t.marks.map((m) => ({ name: m.kind, ...m })), t.start))];
 }
 
 /** @param {import('../router.js').Context} c */
 export async function page({ args: [token, process, seq], signal }) {
 	const allowed = await get('/v1/shares/self', signal);
-	const note = h('p.muted', null, `Shared read-only until ${when(allowed.expires)}.`);
+	const note = h('span.muted', null, `Shared read-only until ${when(allowed.expires)}.`);
 	const id = process || allowed.process;
-	if (!id) return [note, await sandbox(token, allowed.sandbox, signal)];
+	if (!id) return [h('div.bar', null, note), await sandbox(token, allowed.sandbox, signal)];
 	const link = (n) => `#/s/${token}/${id}` + (n ? '/' + n : '');
-	return [note, await view(id, { seq: Number(seq) || 0, until: allowed.seq, link, signal })];
+	const all = process && allowed.sandbox && h('a', { href: '#/s/' + token }, 'All processes of the sandbox');
+	return [h('div.bar', null, note, all), await view(id, { seq: Number(seq) || 0, until: allowed.seq, link, signal })];
 }

@@ -7,9 +7,9 @@ import { when } from '../format.js';
 
 /** Returns a line chart of values over time. */
 function chart(points, of, label) {
-	const peak = Math.max(...points.map(of), 1);
+	const peak = Math.max(...points.map(of)), scale = peak || 1;
 	const x = (i) => (points.length < 2 ? 0 : (i / (points.length - 1)) * 1000);
-	const line = points.map((p, i) => `${x(i).toFixed(1)},${(96 - (of(p) / peak) * 88).toFixed(1)}`).join(' ');
+	const line = points.map((p, i) => `${x(i).toFixed(1)},${(96 - (of(p) / scale) * 88).toFixed(1)}`).join(' ');
 	const last = points[points.length - 1];
 	return h('figure', null,
 		h('figcaption', null, h('strong', null, label), h('span.muted', null, ` peak ${peak}, last ${of(last)}, ${when(points[0].timestamp)} to ${when(last.timestamp)}`)),
