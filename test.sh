@@ -166,7 +166,7 @@ unit() {
 	step "module runsc"
 	(cd runsc && GOWORK=off CGO_ENABLED=0 go test -trimpath -timeout 10m ./...)
 	step "module release"
-	(cd release && GOWORK=off go vet ./... && GOWORK=off go test -timeout 15m ./...)
+	(cd release && export GOWORK=off MILLRACE_TEST_IMAGE=build && go vet ./... && go test -timeout 15m ./...)
 	step "module mcpgateway"
 	(cd mcpgateway && GOWORK=off go vet ./... && GOWORK=off go test -race -timeout 5m ./...)
 }

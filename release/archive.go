@@ -33,7 +33,7 @@ func (r *release) archive(ctx context.Context, platform string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
-	if err := r.build(ctx, platform, dir); err != nil {
+	if err := r.build(ctx, platform, dir, programs); err != nil {
 		return err
 	}
 	for from, to := range extras {

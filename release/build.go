@@ -28,8 +28,8 @@ var programs = []program{
 	{name: "millrace-mcp-gateway", module: "mcpgateway", path: "."},
 }
 
-// build compiles all programs for a platform into dir/bin. The shim embeds the agent.
-func (r *release) build(ctx context.Context, platform, dir string) error {
+// build compiles programs for a platform into dir/bin. The shim embeds the agent.
+func (r *release) build(ctx context.Context, platform, dir string, all []program) error {
 	scratch, err := os.MkdirTemp("", "millrace-release-")
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func (r *release) build(ctx context.Context, platform, dir string) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range programs {
+	for _, p := range all {
 		flags := "-s -w"
 		if p.debug {
 			flags = "-s"

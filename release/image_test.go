@@ -61,13 +61,12 @@ func unpack(t *testing.T, from io.Reader, dir string) {
 	}
 }
 
-// The image runs as a container's runtime runs it: its tree is the root, its entry point the
-// program, its environment the process's.
-func TestTheImageRuns(t *testing.T) {
+// unpacked builds the image of a release and returns a directory with its tree, and its configuration.
+func unpacked(t *testing.T, r *release) (root string, config v1.Config) {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("changing the root requires root")
 	}
-	r := fake(t)
 	if err := r.image(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +75,8 @@ func TestTheImageRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	dir, root := t.TempDir(), t.TempDir()
+	dir := t.TempDir()
+	root = t.TempDir()
 	unpack(t, file, dir)
 	index, err := layout.ImageIndexFromPath(dir)
 	if err != nil {
@@ -89,13 +89,20 @@ func TestTheImageRuns(t *testing.T) {
 	tree := mutate.Extract(img)
 	defer tree.Close()
 	unpack(t, tree, root)
-	config, err := img.ConfigFile()
+	all, err := img.ConfigFile()
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := append([]string{root, "/usr/local/bin/" + config.Config.Entrypoint[0]}, config.Config.Cmd...)
+	return root, all.Config
+}
+
+// The image runs as a container's runtime runs it: its tree is the root, its entry point the
+// program, its environment the process's.
+func TestTheImageRuns(t *testing.T) {
+	root, config := unpacked(t, fake(t))
+	args := append([]string{root, "/usr/local/bin/" + config.Entrypoint[0]}, config.Cmd...)
 	cmd := exec.Command("chroot", args...)
-	cmd.Env = config.Config.Env
+	cmd.Env = config.Env
 	out, err := cmd.CombinedOutput()
 	if err != nil || string(out) != "up/var/lib/millrace" {
 		t.Errorf("the image printed %q, %v", out, err)
