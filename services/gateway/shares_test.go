@@ -129,6 +129,13 @@ func TestSharesUpToAnEvent(t *testing.T) {
 		t.Errorf("events: %s", a.body)
 	}
 	s.look("GET", events+"?after=2", l.Token).want(t, "after the end", 400, "")
+	live := s.look("GET", "/v1/processes/"+s.process+"/screen/live", l.Token).want(t, "the live screen", 200, "")
+	if strings.Count(live.body, "event: ") != 2 || !strings.Contains(live.body, "event: end\ndata: "+`{"seq":1,"status":"until","code":null}`) {
+		t.Errorf("the live screen: %s", live.body)
+	}
+	if a := s.look("GET", "/v1/processes/"+s.process+"/text", l.Token); !strings.HasPrefix(a.body, `{"seq":1,"last":1,"ended":false,`) {
+		t.Errorf("the text: %d %s", a.code, a.body)
+	}
 	s.do("DELETE", "/sandboxes/"+s.box.ID, "").want(t, "kill the sandbox", 204, "")
 	if a := s.look("GET", "/v1/processes/"+s.process, l.Token); a.code != 200 || strings.Contains(a.body, "ended_at") {
 		t.Errorf("the process: %d %s", a.code, a.body)
@@ -197,8 +204,8 @@ func TestSharesRejectBadInput(t *testing.T) {
 // onlookers are the routes that accept the token of a link.
 var onlookers = []string{
 	"GET /v1/processes/{id}", "GET /v1/processes/{id}/events", "GET /v1/processes/{id}/export.cast", "GET /v1/processes/{id}/screen",
-	"GET /v1/processes/{id}/screen/live", "GET /v1/processes/{id}/search", "GET /v1/processes/{id}/timeline", "GET /v1/shares/self",
-	"GET /v1/timeline/{sandbox}",
+	"GET /v1/processes/{id}/screen/live", "GET /v1/processes/{id}/search", "GET /v1/processes/{id}/text", "GET /v1/processes/{id}/timeline",
+	"GET /v1/shares/self", "GET /v1/timeline/{sandbox}",
 }
 
 // Every other route of the gateway refuses the token of a link.

@@ -17,7 +17,7 @@ import (
 )
 
 // maxWeight is the maximum size of all files, as a browser without compression receives them.
-const maxWeight = 150 << 10
+const maxWeight = 150_000
 
 func serve(t *testing.T) func(path string, headers ...string) (*http.Response, string) {
 	t.Helper()

@@ -3,14 +3,20 @@ package screens
 import (
 	"bytes"
 	"strconv"
+	"sync"
 
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/gateway/internal/screen"
 	"github.com/millrace/millrace/services/gateway/internal/textenc"
 )
 
-// frame is a screen as JSON. It is immutable, and shared by all watchers.
+// frame is a screen as JSON. It is immutable, and shared by all watchers. So is what differs from the frame
+// before it: most watchers have that one, so that it is encoded once and not for each of them.
 type frame struct {
+	before process.Seq // of the frame from which it was made; 0: none
+	change sync.Once
+	diff   []byte
+
 	seq, last  process.Seq
 	cols, rows int
 	title      string
@@ -26,6 +32,9 @@ func frameOf(f *folded, before *frame) *frame {
 	s := f.screen
 	out := &frame{seq: f.seq, last: f.last, title: s.Title(), alt: s.Alternate(), end: f.end}
 	out.cols, out.rows = s.Size()
+	if before != nil && before.cols == out.cols && before.rows == out.rows {
+		out.before = before.seq
+	}
 	x, y, visible := s.Cursor()
 	out.cursor = appendCursor(nil, x, y, visible)
 	out.lines = make([][]byte, out.rows)
@@ -107,6 +116,15 @@ func (f *frame) appendHead(dst []byte) []byte {
 	dst = textenc.AppendString(append(dst, `,"title":`...), f.title)
 	dst = strconv.AppendBool(append(dst, `,"alt":`...), f.alt)
 	return append(append(dst, `,"cursor":`...), f.cursor...)
+}
+
+// changes returns what differs from the frame before, which has the same size.
+func (f *frame) changes(before *frame) []byte {
+	if before.seq == 0 || before.seq != f.before {
+		return f.appendRows(nil, before)
+	}
+	f.change.Do(func() { f.diff = f.appendRows(nil, before) })
+	return f.diff
 }
 
 // appendRows appends what differs from the frame before, which has the same size.

@@ -276,7 +276,7 @@ func (e *encoder) AppendEvent(dst []byte, ev process.Event) ([]byte, error) {
 			dst = e.message(dst, "resize", append(raw, '}'))
 			before = &frame{}
 		}
-		dst = e.message(dst, "rows", f.appendRows(nil, before))
+		dst = e.message(dst, "rows", f.changes(before))
 	}
 	if f.end != nil && f.seq == f.last {
 		dst = e.appendEnd(dst)

@@ -315,3 +315,36 @@ func TestIndexIsBounded(t *testing.T) {
 		t.Errorf("got %d bytes, want %d", bytes, 3*events)
 	}
 }
+
+// What differs between two frames is encoded once for the watchers that have the one before, and is right for
+// those that have an older one.
+func TestChangesAreShared(t *testing.T) {
+	f := &folded{screen: newScreen(&process.Spec{PTY: &process.Size{Cols: 20, Rows: 3}})}
+	var frames []*frame
+	for i := range 3 {
+		f.add(&process.Event{Seq: process.Seq(i + 1), Body: wrote("\x1b[%d;1Hline %d", i+1, i)})
+		var before *frame
+		if i > 0 {
+			before = frames[i-1]
+		}
+		frames = append(frames, frameOf(f, before))
+	}
+	near, far := frames[2].changes(frames[1]), frames[2].changes(frames[0])
+	if &near[0] != &frames[2].changes(frames[1])[0] {
+		t.Error("the changes of the next frame were encoded twice")
+	}
+	for _, tt := range []struct {
+		name      string
+		got, want string
+	}{
+		{"the next frame", string(near), string(frames[2].appendRows(nil, frames[1]))},
+		{"a frame skipped", string(far), string(frames[2].appendRows(nil, frames[0]))},
+	} {
+		if tt.got != tt.want || !strings.Contains(tt.got, "line 2") {
+			t.Errorf("%s: %s, want %s", tt.name, tt.got, tt.want)
+		}
+	}
+	if strings.Contains(string(near), "line 1") || !strings.Contains(string(far), "line 1") {
+		t.Errorf("line 1 is in %s or not in %s", near, far)
+	}
+}

@@ -67,6 +67,7 @@ export class Recording {
 		const id = this.process.process;
 		return h('div.player', null, this.timeline.el,
 			h('div.bar', null, this.playButton, this.speed, this.live, this.timeline.text),
+			this.timeline.marks,
 			h('div.bar', null, search,
 				button('Copy link', () => copy(new URL(this.link(this.liveStop ? 0 : this.player.seq), location.href).href)),
 				button('Export', () => save(this.path + '/export.cast', id + '.cast'), { 'data-test': 'export', title: 'Save the record as .cast for asciinema' }),

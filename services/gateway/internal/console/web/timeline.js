@@ -4,6 +4,7 @@ import { h, svg, fill } from './h.js';
 import { duration } from './format.js';
 
 const height = 40;
+const mostMarks = 24; // newest marks that have a button
 
 /** Returns the bars of output over the seqs. Their height is logarithmic. */
 function bars(t, x) {
@@ -15,6 +16,12 @@ function bars(t, x) {
 	});
 }
 
+/** Returns the name of a mark. */
+function nameOf({ kind, text }) {
+	if (kind === 'start') return kind;
+	return kind === 'exit' || kind === 'signal' ? text : `${kind}: ${text}`;
+}
+
 /** Returns a timeline with a slider. */
 export class Timeline {
 	/** @param {(seq: number) => void} moved called when the user moves the slider */
@@ -23,6 +30,8 @@ export class Timeline {
 		this.now = svg('line', { class: 'now', y1: 0, y2: height, x1: 0, x2: 0 });
 		this.chart = svg('svg', { class: 'density', viewBox: `0 0 1000 ${height}`, preserveAspectRatio: 'none', 'aria-hidden': 'true' });
 		this.slider = h('input', { type: 'range', min: 1, max: 1, step: 1, 'aria-label': 'Event of the record', 'data-test': 'slider', oninput: () => moved(Number(this.slider.value)) });
+		this.moved = moved;
+		this.marks = h('div.bar.jumps', { role: 'group', 'aria-label': 'Moments of the record' });
 		this.text = h('span.muted.mono');
 		this.el = h('div.track', null, this.chart, this.slider);
 	}
@@ -36,7 +45,16 @@ export class Timeline {
 		const marks = data.marks.map((m) => svg('line', { y1: 0, y2: height, x1: x(m.seq), x2: x(m.seq) }, svg('title', {}, `${m.kind} ${m.text}`)));
 		fill(this.chart, bars(data, x), marks, this.now);
 		this.x = x;
+		this.list(data.marks.filter((m) => m.kind !== 'resize').slice(-mostMarks));
 		this.at(Number(this.slider.value));
+	}
+
+	/** Shows a button for each mark, unless they are there. */
+	list(marks) {
+		const key = marks.map((m) => m.seq).join();
+		if (key === this.shown) return;
+		this.shown = key;
+		fill(this.marks, marks.map((m) => h('button.quiet', { type: 'button', title: 'event ' + m.seq, onclick: () => this.moved(m.seq) }, nameOf(m).slice(0, 60))));
 	}
 
 	/** Returns the time of an event since the start, as far as the buckets tell. */

@@ -190,8 +190,11 @@ export function region(load, signal) {
 	return { el, reload };
 }
 
+const titles = { 401: 'No access', 403: 'Operators only', 404: 'Not found', 410: 'No longer stored', 429: 'Too many requests', 503: 'Not available now' };
+
 /** Returns a message for an error of a page. @param {Error & {status?: number}} err */
 export function problem(err) {
-	const title = err.status === 403 ? 'Operators only' : err.status === 404 ? 'Not found' : 'Request failed';
-	return h('div.empty', { role: 'alert' }, h('h2', null, title), h('p', null, err.message));
+	const title = titles[err.status] || 'Request failed';
+	const text = err.message.slice(0, 1).toUpperCase() + err.message.slice(1).replace(/\.?$/, '.');
+	return h('div.empty', { role: 'alert' }, h('h2', null, title), h('p', null, text));
 }

@@ -25,7 +25,7 @@ export function page({ signal }) {
 		const trail = await get('/v1/audit?from=' + from, signal);
 		seen.push(...trail.links.map((l) => l.entry));
 		if (trail.links.length) from = trail.next;
-		const more = button(trail.links.length ? 'Read on' : 'Check for more', () => all.reload());
+		const more = h('div.more', null, button(trail.links.length ? 'Read on' : 'Check for more', () => all.reload()));
 		if (!seen.length) return [empty('No denied requests', 'Requests that the gateway denies are listed here. The trail is a chain of hashes; check it with:', 'millrace audit verify'), more];
 		return [list([...seen].reverse()), more];
 	}, signal);

@@ -46,10 +46,11 @@ function filters(query, apply) {
 
 /** @param {import('../router.js').Context} c */
 export function page({ query, signal }) {
-	const body = h('tbody'), status = h('span', { role: 'status' }), count = h('span.muted');
+	const body = h('tbody'), status = h('span', { role: 'status' }), count = h('span.muted'), none = h('p.muted');
 	let stop = new AbortController(), paused = false, seen = 0;
 	const on = (e) => {
 		if (paused || !e.data.time) return;
+		fill(none);
 		body.prepend(row(e.data));
 		if (body.childElementCount > maxRows) body.lastElementChild.remove();
 		fill(count, `${++seen} events`);
@@ -60,6 +61,7 @@ export function page({ query, signal }) {
 		seen = 0;
 		fill(body);
 		fill(count);
+		fill(none, 'None yet. Events appear here as they are stored.');
 		fill(status, badge('waiting'));
 		const both = AbortSignal.any([signal, stop.signal]);
 		follow('/v1/events?' + queryOf(form), { signal: both, on, state: (live) => fill(status, badge(live ? 'live' : 'waiting')) })
@@ -74,6 +76,6 @@ export function page({ query, signal }) {
 	apply();
 	const head = h('tr', null, ['Time', 'Type', 'Record', 'Seq', 'Details'].map((n) => h('th', { scope: 'col' }, n)));
 	return [heading('Events', count, status, hold), form,
-		h('div.scroll', null, h('table', null, h('caption', null, 'Events, newest first'), h('thead', null, head), body)),
+		h('div.scroll', null, h('table', null, h('caption', null, 'Events, newest first'), h('thead', null, head), body)), none,
 		h('p.muted', null, 'The same in a shell: ', h('code', null, 'millrace events tail'))];
 }

@@ -16,6 +16,12 @@ function queryOf(form) {
 	return q;
 }
 
+/** Returns metadata in one line. */
+function metadata(all) {
+	const text = Object.entries(all).map(([k, v]) => `${k}=${v}`).join(' ');
+	return h('span.mono.cut', { title: text }, text);
+}
+
 /** Returns the table of sandboxes. */
 function list(rows, reload) {
 	return table('Sandboxes', [
@@ -24,14 +30,19 @@ function list(rows, reload) {
 		{ name: 'Template', cell: (s) => s.alias || s.template },
 		{ name: 'Host', cell: (s) => s.host || '–' },
 		{ name: 'Created', cell: (s) => time(s.created_at) },
-		{ name: 'Ended', cell: (s) => s.ended_at && h('span', null, time(s.ended_at), ' ', h('span.muted', null, s.cause || s.outcome)) },
+		rows.some((s) => s.metadata && Object.keys(s.metadata).length) && { name: 'Metadata', cell: (s) => metadata(s.metadata || {}) },
+		rows.some((s) => s.ended_at) && { name: 'Ended', cell: (s) => s.ended_at && h('span', null, time(s.ended_at), ' ', h('span.muted', null, s.cause || s.outcome)) },
 		{ name: 'Actions', class: 'end', cell: (s) => s.state !== 'ended' && h('div.actions', null, actions(s, reload)) },
-	], rows);
+	].filter(Boolean), rows);
 }
 
-/** Asks for a template and a lifetime, and creates a sandbox. */
-async function create(reload) {
-	const template = h('input', { name: 'template', value: 'base', required: true });
+/**
+ * Asks for a template and a lifetime, and creates a sandbox.
+ * @param {(id: string) => void} reload called afterwards
+ * @param {string} [name] of the template
+ */
+export async function create(reload, name = 'base') {
+	const template = h('input', { name: 'template', value: name, required: true });
 	const minutes = h('input', { name: 'minutes', type: 'number', min: '1', value: '30' });
 	const metadata = h('input', { name: 'metadata', placeholder: 'name=value, ...' });
 	const answer = await dialog('Create a sandbox', [
@@ -44,7 +55,7 @@ async function create(reload) {
 		metadata: Object.fromEntries(pairs.map(([k, ...v]) => [k, v.join('=')])),
 	});
 	toast('Created ' + made.sandboxID);
-	reload();
+	reload(made.sandboxID);
 }
 
 /** @param {import('../router.js').Context} c */
@@ -56,6 +67,7 @@ export function page({ signal, query }) {
 	const list_ = region(async () => {
 		const rows = await get('/v1/store/sandboxes?' + queryOf(form), signal);
 		if (rows.length) return list(rows, list_.reload);
+		if (form.metadata.value || !['', 'live'].includes(form.state.value)) return h('p.muted', null, 'No sandbox matches the filters.');
 		return empty('No sandboxes', 'Create one here, with an SDK, or run a command in a new sandbox:', "millrace run 'echo hello; uname -a'");
 	}, signal);
 	follow('/v1/events?kind=sandbox&after=now', { signal, on: () => { list_.reload(); } }).catch(() => {});

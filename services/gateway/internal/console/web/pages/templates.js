@@ -5,6 +5,7 @@ import { call, get } from '../api.js';
 import { act, region, table, heading, badge, button, confirm, field, time, code, empty, problem, facts } from '../ui.js';
 import { bytes, clock } from '../format.js';
 import { parse } from '../dockerfile.js';
+import { create } from './sandboxes.js';
 
 const path = (id) => '/templates/' + encodeURIComponent(id);
 const pollEvery = 700; // milliseconds between reads of a running build's log
@@ -106,7 +107,8 @@ export async function one({ args: [id], signal }) {
 		{ name: 'CPUs', class: 'num', cell: (b) => b.cpuCount || '–' },
 		{ name: 'Memory', class: 'num', cell: (b) => (b.memoryMB ? b.memoryMB + ' MiB' : '–') },
 	], t.builds || []);
-	return [heading(nameOf(t), button('Delete', () => remove({ ...t, templateID: id }, async () => { location.hash = '#/templates'; }), { class: 'danger' })),
+	const use = button('Create a sandbox', () => create((made) => { location.hash = '#/sandboxes/' + made; }, nameOf(t)), { class: 'primary' });
+	return [heading(nameOf(t), use, button('Delete', () => remove({ ...t, templateID: id }, async () => { location.hash = '#/templates'; }), { class: 'danger' })),
 		facts([['Id', h('span.mono', null, id)], ['Public', t.public ? 'yes' : 'no'], ['Created', time(t.createdAt)], ['Sandboxes created', String(t.spawnCount ?? 0)]]),
 		h('section', null, h('h2', null, 'Builds'), builds)];
 }
