@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/events/directory"
 	"github.com/millrace/millrace/events/internal/observe"
 	"github.com/millrace/millrace/events/internal/store"
+	"github.com/millrace/millrace/events/keyframe"
 	"github.com/millrace/millrace/events/keystore"
 	"github.com/millrace/millrace/events/ledger"
 	"github.com/millrace/millrace/events/lives"
@@ -175,6 +176,11 @@ func (l *Log) Shares() *share.Store { return share.NewStore(l.conn) }
 
 // Lives returns a feed of the starts and ends of processes, which runs separately.
 func (l *Log) Lives() *lives.Feed { return lives.New(l.conn) }
+
+// KeyFrames returns a store of the key frames of a version of an emulator.
+func (l *Log) KeyFrames(version uint32) *keyframe.Store {
+	return keyframe.NewStore(l.conn, version, l.Retention())
+}
 
 // Tally returns the counts of requests that gateways share.
 func (l *Log) Tally() *tally.Store { return tally.NewStore(l.conn) }

@@ -56,6 +56,9 @@ func inBackup(sc *jetstream.StreamConfig) bool {
 	if slices.Contains(objectStores[:], sc.Name) {
 		return true
 	}
+	if sc.Name == streams.Frames { // a cache
+		return false
+	}
 	return sc.Storage == jetstream.FileStorage && len(sc.Subjects) == 1 && streams.Of(sc.Subjects[0]) == sc.Name
 }
 

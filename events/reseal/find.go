@@ -23,7 +23,7 @@ type Found struct {
 
 // unsealed are the streams that never have sealed values. Every other stream is searched, so that
 // a new one cannot be forgotten.
-var unsealed = []string{streams.Secrets, streams.IO, streams.Tunnels, streams.Tallies, streams.Use, streams.HookLog, streams.Positions, streams.Hosts, streams.Audit, streams.Meter, streams.Ledger}
+var unsealed = []string{streams.Secrets, streams.IO, streams.Tunnels, streams.Tallies, streams.Use, streams.HookLog, streams.Frames, streams.Positions, streams.Hosts, streams.Audit, streams.Meter, streams.Ledger}
 
 // searched returns the streams to search, those first that keep values for the longest time.
 func searched(shards int) []string {

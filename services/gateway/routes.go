@@ -58,6 +58,7 @@ func (s *server) surfaces() []surface {
 		{family.Millrace, processes.New(gateway, s.streams).Register},
 		{family.Millrace, screens.New(screens.Config{
 			Records: observer, Sandboxes: observer, SandboxLog: s.cfg.Log, Streams: s.streams,
+			Frames: s.cfg.Log.KeyFrames(screens.FrameVersion), Folded: s.metrics.Folded,
 		}).Register},
 		{family.Millrace, sandboxes.New(gateway, s.streams).Register},
 		{family.Millrace, s.shares.Register},

@@ -59,6 +59,17 @@ func (l *Conn) PublishAtEnd(ctx context.Context, subject string, end uint64, dat
 	}})
 }
 
+// PublishExpiring stores one message, which the server removes after ttl. It makes one attempt: after an
+// error of kind.Unavailable the outcome is unknown.
+func PublishExpiring(ctx context.Context, l *Conn, subject string, data []byte, ttl time.Duration) error {
+	once, cancel := l.boundAppend(ctx, subject)
+	defer cancel()
+	_, err := l.publishMsg(once, &nats.Msg{Subject: subject, Data: data, Header: nats.Header{
+		"Nats-TTL": {strconv.FormatInt(int64(ttl/time.Second), 10) + "s"},
+	}})
+	return err
+}
+
 // PublishUnacked sends a message. It does not wait until the message is stored.
 func (l *Conn) PublishUnacked(subject string, data []byte) error { return l.nc.Publish(subject, data) }
 

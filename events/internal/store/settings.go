@@ -36,6 +36,8 @@ const (
 	auditBytes = 128 << 20
 	// hookBytes bounds the attempts to deliver to webhooks: about 150,000.
 	hookBytes = 64 << 20
+	// frameBytes bounds the key frames of screens: about 15,000.
+	frameBytes = 128 << 20
 )
 
 // noCompression disables compression by the server for every stream. nats-server 2.15.2
@@ -120,47 +122,28 @@ func fixedStreams(cfg *Config) []jetstream.StreamConfig {
 	persistence.MaxMsgsPerSubject = 1
 	ledger, shares := fileStream(cfg, streams.Ledger), fileStream(cfg, streams.Shares)
 	ledger.MaxMsgsPerSubject, shares.MaxMsgsPerSubject = 1, 1
+	frames := bounded(cfg, streams.Frames, cfg.Retention, 1, frameBytes)
+	frames.AllowMsgTTL = true // each expires with its event
 	fixed := []jetstream.StreamConfig{
 		sandboxes, catalog, commands, hosts, accounts, secrets, snapshots, volumes, vault, builds, hooks, attachments, users, conversations, bundles, meter, ledger, workspaces, persistence, shares,
-		useStream(cfg), positionsStream(cfg), hookLogStream(cfg), auditStream(cfg),
+		bounded(cfg, streams.Use, cfg.Retention, streams.MaxSamples, useBytes), bounded(cfg, streams.Positions, streams.AuditAge, 1, positionBytes),
+		bounded(cfg, streams.HookLog, streams.LifecycleAge, streams.MaxAttempts, hookBytes), bounded(cfg, streams.Audit, streams.DenialAge, 0, auditBytes),
+		frames,
 	}
 	return append(fixed, inMemory(cfg)...)
 }
 
-// useStream stores samples of the resource use of sandboxes, a few hundred of each. It is
-// not republished.
-func useStream(cfg *Config) jetstream.StreamConfig {
-	use := fileStream(cfg, streams.Use)
-	keepFor(&use, cfg.Retention)
-	use.MaxMsgsPerSubject, use.MaxBytes, use.Discard = streams.MaxSamples, useBytes, jetstream.DiscardOld
-	use.RePublish = nil
-	return use
-}
-
-// positionsStream stores the positions of the readers of watches. It is not republished.
-func positionsStream(cfg *Config) jetstream.StreamConfig {
-	positions := fileStream(cfg, streams.Positions)
-	positions.MaxAge, positions.MaxBytes, positions.Discard = streams.AuditAge, positionBytes, jetstream.DiscardOld
-	positions.MaxMsgsPerSubject = 1
-	positions.RePublish = nil
-	return positions
-}
-
-// hookLogStream stores the attempts to deliver events to webhooks.
-func hookLogStream(cfg *Config) jetstream.StreamConfig {
-	attempts := fileStream(cfg, streams.HookLog)
-	attempts.MaxAge, attempts.MaxBytes, attempts.Discard = streams.LifecycleAge, hookBytes, jetstream.DiscardOld
-	attempts.MaxMsgsPerSubject = streams.MaxAttempts
-	attempts.RePublish = nil
-	return attempts
-}
-
-// auditStream stores the audit trail. It is not republished.
-func auditStream(cfg *Config) jetstream.StreamConfig {
-	trail := fileStream(cfg, streams.Audit)
-	trail.MaxAge, trail.MaxBytes, trail.Discard = streams.DenialAge, auditBytes, jetstream.DiscardOld
-	trail.RePublish = nil
-	return trail
+// bounded returns a stream whose oldest messages are dropped beyond an age, a number of messages per subject
+// (0: no limit) and a size. It is not republished.
+func bounded(cfg *Config, name string, age time.Duration, perSubject, size int64) jetstream.StreamConfig {
+	sc := fileStream(cfg, name)
+	keepFor(&sc, age)
+	sc.MaxBytes, sc.Discard = size, jetstream.DiscardOld
+	if perSubject > 0 {
+		sc.MaxMsgsPerSubject = perSubject
+	}
+	sc.RePublish = nil
+	return sc
 }
 
 // inMemory returns the streams that are kept in memory only.

@@ -27,6 +27,7 @@ const (
 	Hooks     = "HOOK"
 	HookLog   = "HOOKLOG"
 	Tallies   = "TALLY"
+	Frames    = "FRAME"
 
 	Attachments = "ATTACH"
 	Users       = "USER"
@@ -79,6 +80,7 @@ var sources = []source{
 	{Use, "use.>"},
 	{Positions, "place.>"},
 	{HookLog, "hooklog.>"},
+	{Frames, "frame.>"},
 	{Attachments, "attach.>"},
 	{Users, "user.>"},
 	{Audit, "audit.>"},

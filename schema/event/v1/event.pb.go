@@ -7776,6 +7776,76 @@ func (x *BuildFailed) GetMessage() string {
 	return ""
 }
 
+// KeyFrame is a screen of a process: subject frame.<sandbox>.<process>.<slot>, the last message is
+// valid.
+type KeyFrame struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       uint32                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"` // of the emulator that made data
+	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`         // of the last event that was folded
+	Output        uint64                 `protobuf:"varint,3,opt,name=output,proto3" json:"output,omitempty"`   // bytes of output up to it
+	Data          []byte                 `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyFrame) Reset() {
+	*x = KeyFrame{}
+	mi := &file_event_v1_event_proto_msgTypes[94]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyFrame) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyFrame) ProtoMessage() {}
+
+func (x *KeyFrame) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[94]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyFrame.ProtoReflect.Descriptor instead.
+func (*KeyFrame) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{94}
+}
+
+func (x *KeyFrame) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *KeyFrame) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *KeyFrame) GetOutput() uint64 {
+	if x != nil {
+		return x.Output
+	}
+	return 0
+}
+
+func (x *KeyFrame) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 var File_event_v1_event_proto protoreflect.FileDescriptor
 
 const file_event_v1_event_proto_rawDesc = "" +
@@ -8446,7 +8516,12 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\fBuildDeleted\";\n" +
 	"\vBuildFailed\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\tR\x04step\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage*V\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"b\n" +
+	"\bKeyFrame\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\rR\aversion\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x16\n" +
+	"\x06output\x18\x03 \x01(\x04R\x06output\x12\x12\n" +
+	"\x04data\x18\x04 \x01(\fR\x04data*V\n" +
 	"\x06Stream\x12\x16\n" +
 	"\x12STREAM_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSTREAM_STDOUT\x10\x01\x12\x11\n" +
@@ -8467,7 +8542,7 @@ func file_event_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_event_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 102)
+var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 103)
 var file_event_v1_event_proto_goTypes = []any{
 	(Stream)(0),                // 0: millrace.event.v1.Stream
 	(*Batch)(nil),              // 1: millrace.event.v1.Batch
@@ -8564,14 +8639,15 @@ var file_event_v1_event_proto_goTypes = []any{
 	(*BuildFinished)(nil),      // 92: millrace.event.v1.BuildFinished
 	(*BuildDeleted)(nil),       // 93: millrace.event.v1.BuildDeleted
 	(*BuildFailed)(nil),        // 94: millrace.event.v1.BuildFailed
-	nil,                        // 95: millrace.event.v1.Spec.EnvEntry
-	nil,                        // 96: millrace.event.v1.ProcessTotals.EndedEntry
-	nil,                        // 97: millrace.event.v1.SandboxRequested.MetadataEntry
-	nil,                        // 98: millrace.event.v1.SandboxRequested.EnvEntry
-	nil,                        // 99: millrace.event.v1.Snapshot.EnvEntry
-	nil,                        // 100: millrace.event.v1.Secret.MetadataEntry
-	nil,                        // 101: millrace.event.v1.TemplateBuilt.EnvEntry
-	nil,                        // 102: millrace.event.v1.BuildBased.EnvEntry
+	(*KeyFrame)(nil),           // 95: millrace.event.v1.KeyFrame
+	nil,                        // 96: millrace.event.v1.Spec.EnvEntry
+	nil,                        // 97: millrace.event.v1.ProcessTotals.EndedEntry
+	nil,                        // 98: millrace.event.v1.SandboxRequested.MetadataEntry
+	nil,                        // 99: millrace.event.v1.SandboxRequested.EnvEntry
+	nil,                        // 100: millrace.event.v1.Snapshot.EnvEntry
+	nil,                        // 101: millrace.event.v1.Secret.MetadataEntry
+	nil,                        // 102: millrace.event.v1.TemplateBuilt.EnvEntry
+	nil,                        // 103: millrace.event.v1.BuildBased.EnvEntry
 }
 var file_event_v1_event_proto_depIdxs = []int32{
 	2,   // 0: millrace.event.v1.Batch.frames:type_name -> millrace.event.v1.Frame
@@ -8589,7 +8665,7 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	19,  // 12: millrace.event.v1.Frame.lost:type_name -> millrace.event.v1.Lost
 	20,  // 13: millrace.event.v1.Frame.failed:type_name -> millrace.event.v1.Failed
 	10,  // 14: millrace.event.v1.Frame.omitted:type_name -> millrace.event.v1.Omitted
-	95,  // 15: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
+	96,  // 15: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
 	3,   // 16: millrace.event.v1.Spec.pty:type_name -> millrace.event.v1.Size
 	6,   // 17: millrace.event.v1.Spec.confine:type_name -> millrace.event.v1.Confinement
 	5,   // 18: millrace.event.v1.Spec.trace:type_name -> millrace.event.v1.Trace
@@ -8601,7 +8677,7 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	16,  // 24: millrace.event.v1.Finished.exit:type_name -> millrace.event.v1.Exit
 	4,   // 25: millrace.event.v1.Summary.spec:type_name -> millrace.event.v1.Spec
 	16,  // 26: millrace.event.v1.Summary.exit:type_name -> millrace.event.v1.Exit
-	96,  // 27: millrace.event.v1.ProcessTotals.ended:type_name -> millrace.event.v1.ProcessTotals.EndedEntry
+	97,  // 27: millrace.event.v1.ProcessTotals.ended:type_name -> millrace.event.v1.ProcessTotals.EndedEntry
 	24,  // 28: millrace.event.v1.SandboxBatch.frames:type_name -> millrace.event.v1.SandboxFrame
 	25,  // 29: millrace.event.v1.SandboxFrame.requested:type_name -> millrace.event.v1.SandboxRequested
 	31,  // 30: millrace.event.v1.SandboxFrame.placed:type_name -> millrace.event.v1.SandboxPlaced
@@ -8623,8 +8699,8 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	51,  // 46: millrace.event.v1.SandboxFrame.warned:type_name -> millrace.event.v1.SandboxWarned
 	52,  // 47: millrace.event.v1.SandboxFrame.mounted:type_name -> millrace.event.v1.SandboxMounted
 	53,  // 48: millrace.event.v1.SandboxFrame.unmounted:type_name -> millrace.event.v1.SandboxUnmounted
-	97,  // 49: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
-	98,  // 50: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
+	98,  // 49: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
+	99,  // 50: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
 	44,  // 51: millrace.event.v1.SandboxRequested.network:type_name -> millrace.event.v1.SandboxNetwork
 	30,  // 52: millrace.event.v1.SandboxRequested.volumes:type_name -> millrace.event.v1.VolumeMount
 	28,  // 53: millrace.event.v1.SandboxRequested.identity:type_name -> millrace.event.v1.SandboxIdentity
@@ -8636,8 +8712,8 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	46,  // 59: millrace.event.v1.SandboxTransform.headers:type_name -> millrace.event.v1.SandboxHeader
 	44,  // 60: millrace.event.v1.SandboxNetworkSet.network:type_name -> millrace.event.v1.SandboxNetwork
 	55,  // 61: millrace.event.v1.Snapshot.copy:type_name -> millrace.event.v1.Copy
-	99,  // 62: millrace.event.v1.Snapshot.env:type_name -> millrace.event.v1.Snapshot.EnvEntry
-	100, // 63: millrace.event.v1.Secret.metadata:type_name -> millrace.event.v1.Secret.MetadataEntry
+	100, // 62: millrace.event.v1.Snapshot.env:type_name -> millrace.event.v1.Snapshot.EnvEntry
+	101, // 63: millrace.event.v1.Secret.metadata:type_name -> millrace.event.v1.Secret.MetadataEntry
 	61,  // 64: millrace.event.v1.WebhookAgain.events:type_name -> millrace.event.v1.WebhookRef
 	61,  // 65: millrace.event.v1.WebhookAttempt.ref:type_name -> millrace.event.v1.WebhookRef
 	66,  // 66: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
@@ -8655,7 +8731,7 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	81,  // 78: millrace.event.v1.AccountEvent.signing_key_made:type_name -> millrace.event.v1.SigningKeyMade
 	77,  // 79: millrace.event.v1.AccountEvent.key_hashed:type_name -> millrace.event.v1.KeyHashed
 	79,  // 80: millrace.event.v1.TemplateTagged.built:type_name -> millrace.event.v1.TemplateBuilt
-	101, // 81: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
+	102, // 81: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
 	84,  // 82: millrace.event.v1.BuildBatch.frames:type_name -> millrace.event.v1.BuildFrame
 	85,  // 83: millrace.event.v1.BuildFrame.requested:type_name -> millrace.event.v1.BuildRequested
 	86,  // 84: millrace.event.v1.BuildFrame.started:type_name -> millrace.event.v1.BuildStarted
@@ -8666,7 +8742,7 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	93,  // 89: millrace.event.v1.BuildFrame.deleted:type_name -> millrace.event.v1.BuildDeleted
 	89,  // 90: millrace.event.v1.BuildFrame.based:type_name -> millrace.event.v1.BuildBased
 	87,  // 91: millrace.event.v1.BuildStarted.steps:type_name -> millrace.event.v1.BuildStep
-	102, // 92: millrace.event.v1.BuildBased.env:type_name -> millrace.event.v1.BuildBased.EnvEntry
+	103, // 92: millrace.event.v1.BuildBased.env:type_name -> millrace.event.v1.BuildBased.EnvEntry
 	91,  // 93: millrace.event.v1.BuildLogged.lines:type_name -> millrace.event.v1.BuildLine
 	94,  // [94:94] is the sub-list for method output_type
 	94,  // [94:94] is the sub-list for method input_type
@@ -8753,7 +8829,7 @@ func file_event_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_event_v1_event_proto_rawDesc), len(file_event_v1_event_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   102,
+			NumMessages:   103,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

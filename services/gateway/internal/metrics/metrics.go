@@ -71,12 +71,22 @@ type Metrics struct {
 	requests [len(classNames)]prometheus.Counter // by the first digit of the status, from 1 on
 	routes   *prometheus.CounterVec
 	tenants  tenants
+	folded   prometheus.Counter // bytes of output
 }
+
+func newFolded() prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "millrace_screen_folded_bytes_total", Help: "Output that this gateway has folded into screens.",
+	})
+}
+
+// Folded counts output that was folded into a screen.
+func (m *Metrics) Folded(bytes int) { m.folded.Add(float64(bytes)) }
 
 // New returns the surface. Its metrics are those of the role: several gateways may run in one
 // process.
 func New(cfg Config) *Metrics {
-	m := &Metrics{source: cfg, routes: newRoutes(), tenants: newTenants()}
+	m := &Metrics{source: cfg, routes: newRoutes(), tenants: newTenants(), folded: newFolded()}
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "millrace_http_requests_total", Help: "Requests answered by this gateway.",
 	}, []string{"class"})
@@ -84,7 +94,7 @@ func New(cfg Config) *Metrics {
 		m.requests[class] = requests.WithLabelValues(classNames[class])
 	}
 	cfg.Role.MustRegister(
-		requests, m.routes, m.tenants.counts,
+		requests, m.routes, m.tenants.counts, m.folded,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "millrace_streams_open", Help: "Streams open at this gateway.",
 		}, func() float64 { return float64(cfg.Streams.Open()) }),

@@ -7,6 +7,10 @@ import (
 	"fmt"
 )
 
+// Version is the version of what Append returns and of what output does to a screen: a frame of another
+// version cannot be used.
+const Version = 1
+
 // fixed is the part of a frame that has a fixed size.
 type fixed struct {
 	Modes   modes

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/events/process"
 	recordlog "github.com/millrace/millrace/events/record"
+	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
@@ -22,18 +23,21 @@ const (
 )
 
 // long is a record of 64 MiB of output in memory: a terminal with a colored log.
-type long struct{ chunk []byte }
+type long struct {
+	chunk  []byte
+	policy sandbox.Policy
+}
 
 func newLong() *long {
 	var b strings.Builder
 	for i := 0; b.Len() < longChunk; i++ {
 		fmt.Fprintf(&b, "\x1b[3%dmline\x1b[0m %d of a build log that is eighty columns wide or so, more or less\r\n", i%8, i)
 	}
-	return &long{[]byte(b.String()[:longChunk])}
+	return &long{chunk: []byte(b.String()[:longChunk])}
 }
 
 func (l *long) Process(_ context.Context, _ core.Principal, id process.ID) (process.Summary, error) {
-	return process.Summary{ID: id, Spec: process.Spec{PTY: &process.Size{Cols: 80, Rows: 24}}}, nil
+	return process.Summary{ID: id, Spec: process.Spec{Record: l.policy, PTY: &process.Size{Cols: 80, Rows: 24}}}, nil
 }
 
 func (l *long) Tail(context.Context, core.Principal, process.ID) (recordlog.Tail, error) {
@@ -57,7 +61,7 @@ func (s *longSource) Next(context.Context, time.Duration) ([]process.Event, erro
 		return nil, io.EOF
 	}
 	s.at++
-	return []process.Event{{Seq: s.at, Body: process.Wrote{Stream: process.PTY, Data: s.of.chunk}}}, nil
+	return []process.Event{{Seq: s.at, Time: time.Now(), Body: process.Wrote{Stream: process.PTY, Data: s.of.chunk}}}, nil
 }
 
 // BenchmarkFirstScreen folds the whole record, as a gateway does that has no key frame of it.

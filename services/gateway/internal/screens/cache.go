@@ -29,7 +29,8 @@ type cache struct {
 type keyFrame struct {
 	id   process.ID
 	seq  process.Seq
-	data []byte
+	size uint64 // bytes of output before it
+	data []byte // packed
 }
 
 func newCache(size int) *cache {
@@ -50,28 +51,40 @@ func bySeq(e *list.Element, seq process.Seq) int {
 	return 0
 }
 
-// put adds a key frame.
-func (c *cache) put(id process.ID, seq process.Seq, s *screen.Screen) error {
+// packed returns the state of a screen, compressed.
+func packed(s *screen.Screen) ([]byte, error) {
 	raw, err := s.Append(nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	data := s2.Encode(nil, raw)
+	return s2.Encode(nil, raw), nil
+}
+
+// put adds a key frame.
+func (c *cache) put(id process.ID, seq process.Seq, size uint64, s *screen.Screen) error {
+	data, err := packed(s)
+	if err == nil {
+		c.add(id, seq, size, data)
+	}
+	return err
+}
+
+// add adds a key frame that was packed.
+func (c *cache) add(id process.ID, seq process.Seq, size uint64, data []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all := c.byID[id]
 	at, found := slices.BinarySearchFunc(all, seq, bySeq)
 	if found {
 		c.byUse.MoveToFront(all[at])
-		return nil
+		return
 	}
 	data = slices.Clip(slices.Clone(data))
-	c.byID[id] = slices.Insert(all, at, c.byUse.PushFront(&keyFrame{id, seq, data}))
+	c.byID[id] = slices.Insert(all, at, c.byUse.PushFront(&keyFrame{id, seq, size, data}))
 	c.free -= len(data) + frameCost
 	for c.free < 0 && c.byUse.Len() > 0 {
 		c.remove(c.byUse.Back())
 	}
-	return nil
 }
 
 func (c *cache) remove(e *list.Element) {
@@ -89,8 +102,8 @@ func (c *cache) remove(e *list.Element) {
 	}
 }
 
-// get returns the last key frame at or before seq; nil if there is none.
-func (c *cache) get(id process.ID, seq process.Seq) (*screen.Screen, process.Seq) {
+// get returns the last key frame at or before seq, and the bytes of output before it; nil if there is none.
+func (c *cache) get(id process.ID, seq process.Seq) (*screen.Screen, process.Seq, uint64) {
 	c.mu.Lock()
 	all := c.byID[id]
 	at, found := slices.BinarySearchFunc(all, seq, bySeq)
@@ -99,18 +112,18 @@ func (c *cache) get(id process.ID, seq process.Seq) (*screen.Screen, process.Seq
 	}
 	if at < 0 {
 		c.mu.Unlock()
-		return nil, 0
+		return nil, 0, 0
 	}
 	f := frameIn(all[at])
 	c.byUse.MoveToFront(all[at])
 	c.mu.Unlock()
 	raw, err := s2.Decode(nil, f.data)
 	if err != nil {
-		return nil, 0
+		return nil, 0, 0
 	}
 	s, err := screen.Parse(raw)
 	if err != nil {
-		return nil, 0
+		return nil, 0, 0
 	}
-	return s, f.seq
+	return s, f.seq, f.size
 }

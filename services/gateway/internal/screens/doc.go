@@ -7,6 +7,11 @@
 // the same seq. Key frames, one for each 256 KiB of output, are kept in a cache of bounded size
 // that all requests share: a request folds from the last key frame before its seq.
 //
+// A gateway stores some of the key frames in the log (package keyframe): the last one every 2 MiB of
+// output, and others at distances of 4 MiB, or more in a longer record. So any gateway opens a terminal
+// and shows any event of it after it has read a few MiB. Frames of records whose policy keeps no output
+// are not stored.
+//
 // # Live
 // All watchers of a process on a gateway share one fold of its record. A watcher first receives
 // the whole screen, then the rows that differ from what it received last, at most 30 times a
@@ -15,5 +20,6 @@
 //
 // # Bounds
 // A request folds, indexes or searches for at most as long as a call may take. What it has
-// done is kept, so that a retry of a request that ended with 503 continues there.
+// done is kept, so that a retry of a request that ended with 503 continues there. A fold goes on
+// after its request has ended, for at most five minutes.
 package screens

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	recordlog "github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/record"
+	"github.com/millrace/millrace/services/gateway/internal/recovery"
 	"github.com/millrace/millrace/services/gateway/internal/screen"
 )
 
@@ -23,12 +25,19 @@ const keyEvery = 256 << 10
 type folds struct {
 	records record.Records
 	cache   *cache
+	stored  *stored
 	locks   keyed
+	folded  func(bytes int) // called for output that is folded
 }
 
 func newFolds(r record.Records, size int) *folds {
-	return &folds{records: r, cache: newCache(size), locks: newKeyed()}
+	f := &folds{records: r, cache: newCache(size), locks: newKeyed(), folded: func(int) {}}
+	f.stored = newStored(nil, f.cache, slog.New(slog.DiscardHandler))
+	return f
 }
+
+// foldTimeout is the maximum time of a fold, which goes on when its request has ended.
+const foldTimeout = 5 * time.Minute
 
 // folded is a screen at a position of its record.
 type folded struct {
@@ -37,7 +46,10 @@ type folded struct {
 	seq    process.Seq // the last event folded
 	last   process.Seq // the last event of the record, as far as known
 	end    *process.Exit
-	fresh  int // bytes folded since the last key frame
+	fresh  int    // bytes folded since the last key frame
+	output uint64 // bytes of output folded, also before the first key frame
+	keep   bool   // key frames may be stored: the record has the output
+	when   time.Time
 }
 
 // add folds an event.
@@ -50,13 +62,14 @@ func (f *folded) add(e *process.Event) {
 	case process.Wrote:
 		f.screen.Write(b.Data)
 		f.fresh += len(b.Data)
+		f.output += uint64(len(b.Data))
 	case process.Resized:
 		f.screen.Resize(int(min(b.Size.Cols, screen.MaxCols)), int(min(b.Size.Rows, screen.MaxRows)))
 	case process.Finished:
 		f.end = &b.Exit
 	case process.Started, process.StdinAcked, process.Signaled, process.Truncated, process.Omitted, process.Gap, process.Exited, process.Lost, process.Failed:
 	}
-	f.seq = e.Seq
+	f.seq, f.when = e.Seq, e.Time
 	f.last = max(f.last, e.Seq)
 }
 
@@ -85,7 +98,7 @@ func (f *folds) fold(ctx context.Context, p core.Principal, id process.ID, seq p
 	if tip.Last == 0 {
 		return &folded{id: id, screen: newScreen(&sum.Spec)}, nil
 	}
-	out := &folded{id: id, last: tip.Last}
+	out := &folded{id: id, last: tip.Last, keep: sum.ID == id && sum.Spec.Record.KeepsOutput()}
 	if tip.Finished != nil {
 		out.end = &tip.Finished.Exit
 	}
@@ -96,11 +109,37 @@ func (f *folds) fold(ctx context.Context, p core.Principal, id process.ID, seq p
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
-	if out.screen, out.seq = f.cache.get(id, seq); out.screen == nil {
-		out.screen = newScreen(&sum.Spec)
+	done := make(chan error, 1)
+	go func() {
+		defer unlock()
+		// What it has folded is of use to the next request.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), foldTimeout)
+		defer cancel()
+		done <- recovery.Do(f.stored.log, "screen", func() error { return f.foldTo(ctx, p, out, &sum.Spec, seq) })
+	}()
+	select {
+	case err := <-done:
+		return out, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	return out, f.advance(ctx, p, out, seq)
+}
+
+// foldTo folds from the last key frame up to seq, the last event of which is stored if it is that of the
+// record. The process is locked.
+func (f *folds) foldTo(ctx context.Context, p core.Principal, out *folded, spec *process.Spec, seq process.Seq) error {
+	out.screen, out.seq, out.output = f.cache.get(out.id, seq)
+	if f.stored.load(ctx, out.id, out.seq, seq, seq == out.last) {
+		out.screen, out.seq, out.output = f.cache.get(out.id, seq)
+	}
+	if out.screen == nil {
+		out.screen = newScreen(spec)
+	}
+	err := f.advance(ctx, p, out, seq)
+	if err == nil && out.seq == out.last {
+		f.stored.end(ctx, out)
+	}
+	return err
 }
 
 // summaryAndTail returns the summary of a process, as far as it is known, and the tail of its record, which
@@ -141,7 +180,7 @@ func (f *folds) advance(ctx context.Context, p core.Principal, out *folded, seq 
 			if batch[i].Seq > seq {
 				return nil
 			}
-			if err := f.step(out, &batch[i]); err != nil {
+			if err := f.step(ctx, out, &batch[i]); err != nil {
 				return err
 			}
 			if ctx.Err() != nil {
@@ -161,20 +200,22 @@ func (f *folds) advance(ctx context.Context, p core.Principal, out *folded, seq 
 
 // step folds an event, and adds a key frame if one is due. A panic becomes an error: output
 // must not end a gateway.
-func (f *folds) step(out *folded, e *process.Event) (err error) {
+func (f *folds) step(ctx context.Context, out *folded, e *process.Event) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = kind.Newf(kind.Internal, "fold", string(out.id), "event %d: %v", e.Seq, r)
 		}
 	}()
+	before := out.output
 	out.add(e)
-	if out.fresh < keyEvery {
-		return nil
+	f.folded(int(out.output - before))
+	if out.fresh >= keyEvery {
+		out.fresh = 0
+		if err := f.cache.put(out.id, out.seq, out.output, out.screen); err != nil {
+			return fmt.Errorf("add key frame: %w", err)
+		}
 	}
-	out.fresh = 0
-	if err := f.cache.put(out.id, out.seq, out.screen); err != nil {
-		return fmt.Errorf("add key frame: %w", err)
-	}
+	f.stored.step(ctx, out, before)
 	return nil
 }
 

@@ -30,14 +30,16 @@ type byKey struct{}
 func (byKey) Process(c *fiber.Ctx, _ process.ID) (core.Principal, error) { return auth.From(c), nil }
 func (byKey) Sandbox(c *fiber.Ctx, _ sandbox.ID) (core.Principal, error) { return auth.From(c), nil }
 
-// Config configures a Handler. Access and Cache may be zero.
+// Config configures a Handler. Access, Cache, Frames and Folded may be zero.
 type Config struct {
 	Records    record.Records
 	Sandboxes  Sandboxes
 	SandboxLog SandboxLog
 	Streams    *stream.Streams
-	Access     Access // default: the principal of the request
-	Cache      int    // maximum size of the key frames in bytes; default 64 MiB
+	Access     Access          // default: the principal of the request
+	Cache      int             // maximum size of the key frames in memory in bytes; default 64 MiB
+	Frames     Frames          // key frames that gateways share; nil: none
+	Folded     func(bytes int) // called for output that is folded; nil: none
 }
 
 // Handler serves screens. It is safe for concurrent use.
@@ -57,6 +59,10 @@ func New(cfg Config) *Handler {
 		cfg.Cache = defaultCache
 	}
 	h := &Handler{cfg: cfg, folds: newFolds(cfg.Records, cfg.Cache), indexes: newIndexes(cfg.Records)}
+	h.folds.stored = newStored(cfg.Frames, h.folds.cache, cfg.Streams.Log())
+	if cfg.Folded != nil {
+		h.folds.folded = cfg.Folded
+	}
 	h.hubs.folds, h.hubs.log = h.folds, cfg.Streams.Log()
 	return h
 }

@@ -153,7 +153,7 @@ func (x *hub) follow(ctx context.Context, p core.Principal) error {
 		}
 		batch, err := src.Next(ctx, wait)
 		for i := range batch {
-			if failed := x.hubs.folds.step(f, &batch[i]); failed != nil {
+			if failed := x.hubs.folds.step(ctx, f, &batch[i]); failed != nil {
 				return failed
 			}
 		}

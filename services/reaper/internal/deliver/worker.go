@@ -130,6 +130,7 @@ func (w *worker) deliver(ctx context.Context) error {
 		if !ok || h.Removed || !h.Enabled {
 			return nil
 		}
+		w.launch(ctx, &h) // before it reads: a request may run meanwhile
 		changed := w.d.lives.Changed()
 		if err := w.fill(ctx, &h); err != nil {
 			return err
