@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	strict "sigs.k8s.io/yaml"
 )
@@ -113,13 +115,16 @@ func TestTheChartHasEveryRole(t *testing.T) {
 	for name, p := range pods(all) {
 		checkPod(t, name, p)
 	}
+	for name, o := range all {
+		checkSelector(t, name, o, pods(all))
+	}
 	nats := all["StatefulSet m-nats"].(*appsv1.StatefulSet)
 	if routes := nats.Spec.Template.Spec.Containers[0].Args; !slices.Contains(routes, "--routes=nats://m-nats-0.m-nats:6222,nats://m-nats-1.m-nats:6222,nats://m-nats-2.m-nats:6222") {
 		t.Errorf("arguments of NATS: %q", routes)
 	}
 }
 
-// checkPod compares a pod's references with what it has, and its arguments with the program's.
+// checkPod compares a pod's references with what it has.
 func checkPod(t *testing.T, name string, p corev1.PodTemplateSpec) {
 	t.Helper()
 	volumes := map[string]bool{"data": strings.HasPrefix(name, "StatefulSet")}
@@ -138,8 +143,60 @@ func checkPod(t *testing.T, name string, p corev1.PodTemplateSpec) {
 		}
 	}
 	for _, probe := range []*corev1.Probe{c.ReadinessProbe, c.LivenessProbe} {
+		if probe != nil && probe.HTTPGet != nil && !hasPort(p, probe.HTTPGet.Port.StrVal) {
+			t.Errorf("%s has no port %q for a probe", name, probe.HTTPGet.Port.StrVal)
+		}
 		if probe != nil && probe.HTTPGet != nil && probe.HTTPGet.Scheme != corev1.URISchemeHTTPS {
 			t.Errorf("%s has TLS and a probe without", name)
+		}
+	}
+}
+
+func hasPort(p corev1.PodTemplateSpec, name string) bool {
+	return slices.ContainsFunc(p.Spec.Containers[0].Ports, func(port corev1.ContainerPort) bool { return port.Name == name })
+}
+
+// hasTarget reports whether a pod has the port that a service sends to: by default one with the same
+// number.
+func hasTarget(p corev1.PodTemplateSpec, to corev1.ServicePort) bool {
+	if to.TargetPort.StrVal != "" {
+		return hasPort(p, to.TargetPort.StrVal)
+	}
+	number := cmp.Or(to.TargetPort.IntVal, to.Port)
+	return slices.ContainsFunc(p.Spec.Containers[0].Ports, func(port corev1.ContainerPort) bool { return port.ContainerPort == number })
+}
+
+// checkSelector fails unless an object selects the pods of one role, and these have the ports of a
+// service.
+func checkSelector(t *testing.T, name string, object any, all map[string]corev1.PodTemplateSpec) {
+	t.Helper()
+	var selector map[string]string
+	var ports []corev1.ServicePort
+	switch o := object.(type) {
+	case *corev1.Service:
+		selector, ports = o.Spec.Selector, o.Spec.Ports
+	case *policyv1.PodDisruptionBudget:
+		selector = o.Spec.Selector.MatchLabels
+	case *appsv1.Deployment:
+		selector = o.Spec.Selector.MatchLabels
+	case *appsv1.StatefulSet:
+		selector = o.Spec.Selector.MatchLabels
+	case *appsv1.DaemonSet:
+		selector = o.Spec.Selector.MatchLabels
+	}
+	var selected []string
+	for pod, p := range all {
+		if labels.SelectorFromSet(selector).Matches(labels.Set(p.Labels)) {
+			selected = append(selected, pod)
+		}
+	}
+	if len(selected) != 1 {
+		t.Errorf("%s selects %q by %v", name, selected, selector)
+		return
+	}
+	for _, port := range ports {
+		if !hasTarget(all[selected[0]], port) {
+			t.Errorf("%s: %s does not have the port %+v", name, selected[0], port)
 		}
 	}
 }

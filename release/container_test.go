@@ -84,6 +84,8 @@ func TestTheImageRunsTheRealPrograms(t *testing.T) {
 		t.Fatalf("version: %q, %v", out, err)
 	}
 
+	checkArguments(t, filepath.Join(tree, program))
+
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -121,6 +123,27 @@ func TestTheImageRunsTheRealPrograms(t *testing.T) {
 		}
 	case <-time.After(time.Minute):
 		t.Error("it runs a minute after SIGTERM")
+	}
+}
+
+// checkArguments fails if the chart uses a flag that its role does not have.
+func checkArguments(t *testing.T, program string) {
+	t.Helper()
+	all, err := render(t, map[string]any{"existingSecret": "keys", "gateway": map[string]any{"tlsSecret": "tls"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, p := range pods(all) {
+		args := p.Spec.Containers[0].Args
+		help, err := exec.Command(program, args[0], "--help").CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %s --help: %v", name, args[0], err)
+		}
+		for _, arg := range args[1:] {
+			if flag, _, _ := strings.Cut(arg, "="); !strings.HasPrefix(flag, "--") || !strings.Contains(string(help), flag+" ") {
+				t.Errorf("%s: %s has no %q", name, args[0], flag)
+			}
+		}
 	}
 }
 
