@@ -28,6 +28,7 @@ const previous = "HEAD~1"
 // MILLRACE_E2E_OLD to this one, under clients that resume: they receive each byte once and the true
 // end, and no response that they cannot resume from. A long run goes back again.
 func TestRollingUpgrade(t *testing.T) {
+	t.Parallel()
 	long := os.Getenv(EnvSoak) != ""
 	from := ""
 	if long {
