@@ -70,6 +70,7 @@ func TestConsoleOutput(t *testing.T) {
 	b.exports(up.API, id)
 	b.sharesOutput(up.URL, id)
 	b.sendsInput(up, box.ID)
+	b.waitsForLongRecord(up.URL, id)
 	if all := b.mistakes(); len(all) > 0 {
 		t.Errorf("the pages caused %q", all)
 	}
@@ -179,4 +180,16 @@ func (b *tab) sendsInput(up *rig.Up, box string) {
 	b.until(`%s.textContent === 'got grüße\n'`, text)
 	up.Want(b.t, 204, "POST", "/v1/processes/"+id+"/stdin?eof=1", nil)
 	b.until(`%s.textContent.endsWith('end of input\n') && document.querySelector('[data-test=mode]').textContent === 'ended' && !document.querySelector('[name=stdin]').offsetParent`, text)
+}
+
+// busy makes a page's first requests for a record fail, as those for a long one do while the gateway reads it.
+const busy = `{ const real = window.fetch; let n = 4; window.fetch = (u, o) => /\/(text|timeline)\b/.test(u) && n-- > 0
+	? Promise.resolve(new Response('{"code":503,"message":"the record is still being read"}', {status: 503})) : real(u, o) }`
+
+// waitsForLongRecord opens a record that the gateway cannot return at once.
+func (b *tab) waitsForLongRecord(url, id string) {
+	b.t.Helper()
+	b.run(early(busy))
+	b.visit(url + "/#/p/" + id)
+	b.until(`%s?.textContent.endsWith('done\n') && document.querySelector('.jumps button')`, text)
 }

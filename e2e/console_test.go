@@ -187,11 +187,16 @@ func (b *tab) keepsTyping() {
 	b.until(`%s.includes('renewed-2') && document.querySelector('[data-test=mode]').textContent === 'typing'`, screen)
 }
 
+// unnamed is an expression for the controls that a screen reader cannot name, and for a heading that is not alone.
+const unnamed = `[...document.querySelectorAll('button, a[href], input:not([hidden]), select, textarea, table, meter, nav, svg[role=img]')]
+	.filter(x => !x.hidden && !(x.textContent.trim() && !x.matches('select, textarea, nav, table')) && !x.getAttribute('aria-label') && !x.labels?.length && !x.title && !x.caption)
+	.map(x => x.outerHTML.slice(0, 120)).concat(document.querySelectorAll('h1').length === 1 ? [] : ['h1'])`
+
 // opensPages opens the other pages.
 func (b *tab) opensPages(url, sandbox string) {
 	b.t.Helper()
 	for name, shown := range map[string]string{
-		"processes": "td a.mono", "events": "tbody tr", "hosts": "meter", "templates": ".empty, table",
+		"processes": "td a.mono", "events": "tbody tr", "hosts": "meter", "templates": ".empty, table", "templates/new": "textarea",
 		"keys": "table", "usage": "dl", "audit": ".empty, table", "sandboxes/" + sandbox + "/files?path=/etc": "td a.mono", "sandboxes/" + sandbox: "ol.marks li",
 	} {
 		b.visit(url + "/#/" + name)
@@ -199,8 +204,15 @@ func (b *tab) opensPages(url, sandbox string) {
 		if alert := value[string](b, `document.querySelector('[role=alert]')?.innerText || ''`); alert != "" {
 			b.t.Errorf("page %s: %s", name, alert)
 		}
-		if wide := value[string](b, `String(document.documentElement.scrollWidth > innerWidth)`); wide != "false" {
-			b.t.Errorf("page %s is wider than the window", name)
+		for _, width := range []int64{1280, 400} {
+			b.run(chromedp.EmulateViewport(width, 860))
+			if wide := value[string](b, `String(document.documentElement.scrollWidth > innerWidth)`); wide != "false" {
+				b.t.Errorf("page %s is wider than a window of %d pixels", name, width)
+			}
+		}
+		b.run(chromedp.EmulateViewport(1280, 860))
+		if got := value[[]string](b, unnamed); len(got) > 0 {
+			b.t.Errorf("page %s has controls without a name: %q", name, got)
 		}
 		page, _, _ := strings.Cut(strings.ReplaceAll(name, sandbox, "one"), "?")
 		b.shot(strings.ReplaceAll(page, "/", "-"))

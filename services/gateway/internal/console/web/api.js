@@ -2,6 +2,8 @@
 // sessionStorage. It is sent in a header and never in a URL.
 
 const storedKey = 'millrace.key';
+const longTries = 60; // of a request that reads a long record
+const longWait = 250; // milliseconds between them
 
 /** Credentials of this tab. A share token replaces the key and permits only reading. */
 export const session = {
@@ -99,6 +101,23 @@ export async function call(method, path, body, opt) {
 export const get = (path, signal) => call('GET', path, undefined, { signal });
 
 /**
+ * Returns the response to a request for a part of a record, again while the gateway still reads a long one:
+ * each request continues where the one before ended.
+ * @param {string} path
+ * @param {AbortSignal} signal
+ */
+export async function getLong(path, signal) {
+	for (let n = 1; ; n++) {
+		try {
+			return await get(path, signal);
+		} catch (err) {
+			if (err.status !== 503 || n === longTries || signal.aborted) throw err;
+			await pause(longWait, signal);
+		}
+	}
+}
+
+/**
  * Yields the lines of a response.
  * @param {Response} resp
  */
@@ -145,7 +164,7 @@ export async function* events(resp) {
 }
 
 /** Waits for a time, or less if the signal aborts. */
-function pause(ms, signal) {
+export function pause(ms, signal) {
 	return new Promise((done) => {
 		const t = setTimeout(done, ms);
 		signal.addEventListener('abort', () => { clearTimeout(t); done(); }, { once: true });

@@ -110,6 +110,7 @@ async function show(found, signal) {
 	}
 	document.title = (found ? found.route.title : 'Not found') + ' · Millrace';
 	mark(found && found.route.nav);
+	const slow = setTimeout(() => { if (!signal.aborted) fill(main, h('p.muted', { role: 'status' }, 'Loading…')); }, patience * 2);
 	try {
 		const content = found ? await found.route.page({ args: found.args, query: found.query, signal }) : problem({ status: 404, message: 'The console has no such page.' });
 		await settled(content);
@@ -118,6 +119,8 @@ async function show(found, signal) {
 		scrollTo(0, 0);
 	} catch (err) {
 		if (!signal.aborted) fill(main, problem(err));
+	} finally {
+		clearTimeout(slow);
 	}
 }
 

@@ -1,16 +1,10 @@
 // Moves through the record of a process: seek, replay, and back to the live end.
 
-import { open, get, lines } from './api.js';
+import { open, getLong, lines, pause } from './api.js';
 
 const chunk = 400;       // events of a read
 const silence = 500;     // milliseconds of a pause that replay keeps
 const drawEvery = 50;    // milliseconds between screens of a replay
-
-/** Waits, or less if the signal aborts. */
-const sleep = (ms, signal) => new Promise((done) => {
-	const t = setTimeout(done, ms);
-	signal.addEventListener('abort', () => { clearTimeout(t); done(); }, { once: true });
-});
 
 /** The position of a page in the record of a process. */
 export class Player {
@@ -36,7 +30,7 @@ export class Player {
 		try {
 			for (let at = -1; at !== this.wanted && !this.signal.aborted;) {
 				at = this.wanted;
-				const frame = await get(this.source(at), this.signal);
+				const frame = await getLong(this.source(at), this.signal);
 				if (at === this.wanted) this.show(frame);
 			}
 		} finally {
@@ -90,7 +84,7 @@ export class Player {
 			if (early < 5 && performance.now() - drawn < drawEvery) continue;
 			if (early > 0) {
 				await this.seek(pending - 1);
-				await sleep(due - performance.now(), signal);
+				await pause(due - performance.now(), signal);
 			}
 			if (signal.aborted) return;
 			await this.seek(e.seq);

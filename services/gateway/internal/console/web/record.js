@@ -2,7 +2,7 @@
 // search, share links and export.
 
 import { h, fill } from './h.js';
-import { session, open, get } from './api.js';
+import { session, open, get, getLong } from './api.js';
 import { Player } from './player.js';
 import { Timeline } from './timeline.js';
 import { share } from './share.js';
@@ -167,7 +167,7 @@ export class Recording {
 
 	async loadTimeline() {
 		try {
-			const t = await get(this.path + '/timeline?buckets=240', this.signal);
+			const t = await getLong(this.path + '/timeline?buckets=240', this.signal);
 			this.last = Math.max(this.last, t.last);
 			this.timeline.set(t);
 			if (this.view.frame) this.timeline.at(this.view.frame.seq, this.last);
@@ -184,7 +184,7 @@ export class Recording {
 	async start(seq) {
 		const at = seq || this.until;
 		try {
-			const first = get(`${this.path}/${this.view.source(at, false)}`, this.signal);
+			const first = getLong(`${this.path}/${this.view.source(at, false)}`, this.signal);
 			const [frame] = await Promise.all([first, this.loadTimeline()]);
 			this.view.draw(frame);
 			this.player.seq = frame.seq;
