@@ -153,13 +153,14 @@ func (b *tab) drainsHost(url string) {
 // sharesSandbox opens a sandbox with a link: its processes and timeline, and nothing that changes it.
 func (b *tab) sharesSandbox(up *rig.Up, box string) {
 	b.t.Helper()
-	id := started(b.t, up.Commands(b.t, box, "echo shared-$((1+1)); sleep 600", "timeout_ms", 0))
 	b.visit(up.URL + "/#/sandboxes/" + box)
 	b.press("Share")
 	b.press("Create link")
 	b.until(`document.querySelector('[data-test=link]')?.value.includes('/#/s/')`)
 	link := value[string](b, `document.querySelector('[data-test=link]').value`)
 	b.visit(link)
+	b.until(`document.querySelector('[data-test=lanes]')`)
+	id := started(b.t, up.Commands(b.t, box, "echo shared-$((1+1)); sleep 600", "timeout_ms", 0)) // while it is watched
 	b.until(`document.querySelector('[data-test=lanes] .lane') && document.querySelector('main td a.mono') && document.querySelector('ol.marks li')`)
 	if got := value[int](b, `document.querySelectorAll('button, nav.side').length`); got != 0 {
 		b.t.Errorf("the page of a shared sandbox has %d buttons", got)

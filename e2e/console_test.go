@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -185,6 +186,10 @@ func (b *tab) keepsTyping() {
 	b.until(`performance.now() - window.begun > %d`, attachment.WriterTTL.Milliseconds())
 	b.run(chromedp.KeyEvent("echo renewed-$((1+1))\r"))
 	b.until(`%s.includes('renewed-2') && document.querySelector('[data-test=mode]').textContent === 'typing'`, screen)
+	b.run(chromedp.KeyEvent("e", chromedp.KeyModifiers(input.ModifierCtrl, input.ModifierShift)))
+	b.until(`document.activeElement.dataset.test === 'type'`) // the keyboard alone leaves the terminal
+	b.run(chromedp.KeyEvent(kb.Enter))
+	b.until(`document.querySelector('[data-test=mode]').textContent === 'watching'`)
 }
 
 // unnamed is an expression for the controls that a screen reader cannot name, and for a heading that is not alone.

@@ -16,9 +16,9 @@ export class Terminal extends Recording {
 		this.screen = this.view;
 		this.writer = new Writer(o.path, () => this.mode());
 		this.other = h('span.muted', { role: 'status', 'data-test': 'other' });
-		this.keys = h('textarea.keys', { 'aria-label': 'Keys for the terminal', autocapitalize: 'off', autocomplete: 'off', spellcheck: 'false', tabindex: '-1' });
+		this.keys = h('textarea.keys', { 'aria-label': 'Keys for the terminal; Control Shift E leaves it', autocapitalize: 'off', autocomplete: 'off', spellcheck: 'false', tabindex: '-1' });
 		this.screen.grid.append(this.keys);
-		this.type = button('Type', () => this.toggle(), { class: 'primary', 'data-test': 'type' });
+		this.type = button('Type', () => this.toggle(), { class: 'primary', 'data-test': 'type', title: 'Ctrl+Shift+E leaves the terminal while you type' });
 		this.hand = button('Hand over', () => this.writer.handOver(), { 'data-test': 'hand-over', hidden: true });
 		this.title = h('span.muted.cut');
 		this.build([this.writable && [this.type, this.hand, this.other], this.title]);
@@ -31,6 +31,11 @@ export class Terminal extends Recording {
 	listen() {
 		const send = (text) => { if (text && this.writer.held) this.writer.send(text).catch(report); };
 		this.keys.addEventListener('keydown', (e) => {
+			if (e.ctrlKey && e.shiftKey && e.code === 'KeyE') { // Tab belongs to the terminal
+				e.preventDefault();
+				this.type.focus();
+				return;
+			}
 			const bytes = bytesOf(e);
 			if (!bytes || !this.writer.held) return;
 			e.preventDefault();

@@ -158,7 +158,16 @@ export function select(options, props, current) {
  * @param {string} text
  */
 export async function copy(text) {
-	await navigator.clipboard.writeText(text);
+	if (navigator.clipboard) {
+		await navigator.clipboard.writeText(text);
+	} else { // a page that came without TLS from another machine
+		const el = h('textarea', { value: text });
+		(document.querySelector('dialog[open]') || document.body).append(el);
+		el.select();
+		const done = document.execCommand('copy');
+		el.remove();
+		if (!done) throw new Error('the browser does not let this page copy');
+	}
 	toast('Copied');
 }
 
