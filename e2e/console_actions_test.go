@@ -174,7 +174,11 @@ func (b *tab) sharesSandbox(up *rig.Up, box string) {
 	if moved := value[float64](b, "window.shifted"); moved != 0 {
 		b.t.Errorf("layout shift of a shared sandbox: %.3f, want 0", moved)
 	}
-	if strings.Contains(value[string](b, `document.body.innerText`), up.Key) {
-		b.t.Error("the page shows the key")
+	b.visit(up.URL + "/#/sandboxes/" + box + "/files")
+	b.until(`document.querySelector('main [role=alert]')`)
+	if got := value[string](b, `document.querySelector('main [role=alert]').textContent`); !strings.Contains(got, "sandbox was not found") || strings.Contains(got, "<") {
+		b.t.Errorf("files of a sandbox that has ended: %q", got)
 	}
+	b.visit(up.URL + "/#/sandboxes/" + strings.Repeat("0", len(box)))
+	b.until(`document.querySelector('main [role=alert]') && document.querySelectorAll('main [role=alert], main section').length === 1`)
 }

@@ -62,7 +62,7 @@ function credentials() {
  * @returns {Promise<Response>}
  */
 export async function open(method, path, body, opt = {}) {
-	const headers = { ...credentials(), ...opt.headers };
+	const headers = { Accept: 'application/json, */*;q=0.5', ...credentials(), ...opt.headers };
 	let payload = opt.raw;
 	if (body !== undefined && body !== null) {
 		headers['Content-Type'] = 'application/json';

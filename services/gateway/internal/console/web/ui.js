@@ -199,7 +199,7 @@ export function region(load, signal) {
 	return { el, reload };
 }
 
-const titles = { 401: 'No access', 403: 'Operators only', 404: 'Not found', 410: 'No longer stored', 429: 'Too many requests', 503: 'Not available now' };
+const titles = { 401: 'No access', 403: 'Operators only', 404: 'Not found', 410: 'No longer stored', 502: 'Not running', 429: 'Too many requests', 503: 'Not available now' };
 
 /** Returns a message for an error of a page. @param {Error & {status?: number}} err */
 export function problem(err) {

@@ -25,7 +25,7 @@ export function list(rows, sandboxes) {
 		{ name: 'State', cell: (p) => badge(p.state) },
 		{ name: 'Result', cell: (p) => h('span.whole', null, outcome(p)) },
 		{ name: 'Kind', cell: (p) => h('span.whole', null, p.pty ? `terminal ${p.pty.cols}×${p.pty.rows}` : 'pipes') },
-		sandboxes && { name: 'Sandbox', cell: (p) => code('#/sandboxes/' + p.sandbox, p.sandbox) },
+		sandboxes && { name: 'Sandbox', cell: (p) => h('a.mono.whole', { href: '#/sandboxes/' + p.sandbox }, p.sandbox) },
 		{ name: 'Started', cell: (p) => time(p.started_at) },
 		{ name: 'Duration', class: 'num', cell: (p) => (p.ended_at && p.started_at ? duration(Date.parse(p.ended_at) - Date.parse(p.started_at)) : '–') },
 	];

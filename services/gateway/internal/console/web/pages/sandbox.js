@@ -126,6 +126,7 @@ async function timeline(id, signal) {
 export async function page({ args: [id], signal }) {
 	const url = '/v1/store/sandboxes/' + encodeURIComponent(id);
 	const query = '?sandbox=' + encodeURIComponent(id);
+	await get(url, signal); // one error for the page, and not one for each part
 	const head = h('div');
 	const state = region(async () => {
 		const s = await get(url, signal);
