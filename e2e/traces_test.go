@@ -1,9 +1,21 @@
 package e2e_test
 
 import (
+	"encoding/hex"
+	"io"
 	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	otlp "go.opentelemetry.io/proto/otlp/common/v1"
+	trace "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/e2e/rig"
 )
@@ -69,4 +81,141 @@ func infoOf(t testing.TB, a *rig.API, id string) (p processInfo) {
 	t.Helper()
 	a.Want(t, http.StatusOK, http.MethodGet, "/v1/processes/"+id, nil).Decode(t, &p)
 	return p
+}
+
+// spanCollector is an OpenTelemetry collector that receives spans over HTTP.
+type spanCollector struct {
+	*httptest.Server
+	t  testing.TB
+	up atomic.Bool // otherwise it responds 503
+
+	mu      sync.Mutex
+	spans   []*trace.Span
+	refused int
+}
+
+func newSpanCollector(t testing.TB) *spanCollector {
+	t.Helper()
+	c := &spanCollector{t: t}
+	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		raw, err := io.ReadAll(r.Body)
+		if err != nil {
+			return // it was killed
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !c.up.Load() {
+			c.refused++
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		var data trace.TracesData
+		if err := proto.Unmarshal(raw, &data); err != nil || r.URL.Path != "/v1/traces" || r.Header.Get("Authorization") != "Bearer secret" {
+			t.Errorf("%s with %v: %v", r.URL.Path, r.Header, err)
+		}
+		for _, of := range data.ResourceSpans {
+			for _, in := range of.ScopeSpans {
+				c.spans = append(c.spans, in.Spans...)
+			}
+		}
+	}))
+	t.Cleanup(c.Close)
+	return c
+}
+
+func (c *spanCollector) env() []string {
+	return []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.URL, "OTEL_EXPORTER_OTLP_HEADERS=Authorization=Bearer%20secret"}
+}
+
+// of returns the spans of a process.
+func (c *spanCollector) of(id string) (spans []*trace.Span) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.spans {
+		if slices.ContainsFunc(s.Attributes, func(a *otlp.KeyValue) bool {
+			return a.Key == "millrace.process.id" && a.Value.GetStringValue() == id
+		}) {
+			spans = append(spans, s)
+		}
+	}
+	return spans
+}
+
+// wait waits for the span of a process.
+func (c *spanCollector) wait(id string) *trace.Span {
+	c.t.Helper()
+	if !rig.Poll(time.Minute, func() bool { return len(c.of(id)) > 0 }) {
+		c.t.Fatalf("no span of %s", id)
+	}
+	return c.of(id)[0]
+}
+
+func (c *spanCollector) requestsRefused() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.refused
+}
+
+// attribute returns an attribute of a span as text, or an empty one.
+func attribute(s *trace.Span, name string) string {
+	for _, a := range s.Attributes {
+		if a.Key == name {
+			if text := a.Value.GetStringValue(); text != "" {
+				return text
+			}
+			return strconv.FormatInt(a.Value.GetIntValue(), 10)
+		}
+	}
+	return ""
+}
+
+// The gateway that starts a process, and the reaper, are killed while the collector is down: the span of
+// the process arrives once, in the trace of the request. A process that is lost with its host has one, too.
+func TestSpansSurviveKills(t *testing.T) {
+	t.Parallel()
+	c := newSpanCollector(t)
+	s := newTopology(t, rig.Topology{NATS: 1, Gateways: 2, Reapers: 1, Env: c.env()})
+	box := s.APIs[0].Create(t)
+	start := spec("/bin/sh", []string{"-c", printTrace + "; read x; exit 3"}, "stdin", true)
+	r := s.APIs[0].StartSpec(t, box.ID, start, "traceparent", traceParent, "tracestate", "a=b")
+	m := r.Started(t)
+	id := processOf(t, m)
+	s.Program("gateway-1").Kill9()
+	r.Close()
+	s.APIs[1].RPC(t, box.ID, "/process.Process/CloseStdin", byPID(m.Event.Start.PID))
+	if !rig.Poll(time.Minute, func() bool { return c.requestsRefused() > 1 }) {
+		t.Fatal("no span is sent")
+	}
+	_, err := s.Crash("reaper-1")
+	must(t, err)
+	next := s.APIs[1].StartStream(t, box.ID, "exit 0").All(t).Process
+	lost, _ := launch(t, s.APIs[1], box.ID, spec("/bin/sleep", []string{"600"}))
+	s.Program("host-1").Kill9()
+	c.up.Store(true)
+
+	got := c.wait(id)
+	if hex.EncodeToString(got.TraceId) != traceID || hex.EncodeToString(got.ParentSpanId) != parentSpan || got.TraceState != "a=b" ||
+		attribute(got, "process.exit.code") != "3" || got.Status.GetCode() != trace.Status_STATUS_CODE_ERROR || got.Name != "execute_tool sh" {
+		t.Errorf("span %v, want one of %s", got, traceParent)
+	}
+	ok := c.wait(next)
+	if len(ok.ParentSpanId) != 0 || ok.Status.GetCode() != trace.Status_STATUS_CODE_UNSET || attribute(ok, "process.exit.code") != "0" {
+		t.Errorf("span %v, want a root without an error", ok)
+	}
+	gone := c.wait(lost)
+	if gone.Status.GetCode() != trace.Status_STATUS_CODE_ERROR || attribute(gone, "millrace.cause") != "host_lost" || attribute(gone, "process.exit.code") != "" {
+		t.Errorf("span %v, want the error host_lost", gone)
+	}
+	for _, one := range []string{id, next, lost} {
+		if n := len(c.of(one)); n != 1 {
+			t.Errorf("%d spans of %s, want 1", n, one)
+		}
+	}
+	must(t, s.RestartProgram("host-1")) // which ends what is left of the lost sandbox
+	must(t, s.Settled(1))
+	// What the process traces belongs to its span.
+	run := s.APIs[1].Events(t, id, "").All(t)
+	if want := "00-" + traceID + "-" + hex.EncodeToString(got.SpanId) + "-01 a=b"; !strings.Contains(raws(run), want) {
+		t.Errorf("the process has another TRACEPARENT than %s: %s", want, raws(run))
+	}
 }

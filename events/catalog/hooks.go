@@ -36,6 +36,13 @@ func hookLogSubject(tenant string, id webhook.ID) string {
 	return "hooklog." + tenant + "." + string(id)
 }
 
+// The cursor of the installation's export of spans is stored like that of a webhook. No tenant has this
+// name, because names of tenants begin with a letter or a digit.
+const (
+	SpansTenant            = "-"
+	SpansID     webhook.ID = "7370616e-7300-8000-8000-000000000000"
+)
+
 // hookKey returns the subject of the webhook to which a subject belongs.
 func hookKey(subject string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(subject, hookCursor), hookRedeliveries)
@@ -191,6 +198,17 @@ func (x *hookTable) Webhook(tenant string, id webhook.ID) (Hook, bool) {
 	return Hook{h.doc, h.cursor, h.redeliveries}, true
 }
 
+// SpansCursor returns the position in the catalog of processes up to which spans were exported. Its Rev
+// is 0 before the first export.
+func (x *hookTable) SpansCursor() webhook.Cursor {
+	x.progress.Lock()
+	defer x.progress.Unlock()
+	if h, ok := x.hooks[hookSubject(SpansTenant, SpansID)]; ok {
+		return h.cursor
+	}
+	return webhook.Cursor{}
+}
+
 // RemovedWebhooks counts a tenant's webhooks that were removed lately and are still in the
 // log.
 func (x *hookTable) RemovedWebhooks(tenant string) (n int) {
@@ -240,8 +258,10 @@ func (x *hookTable) HookTotals() HookTotals {
 	x.progress.Lock()
 	defer x.progress.Unlock()
 	t := x.dropped
-	for _, h := range x.hooks {
-		t.add(&h.cursor)
+	for key, h := range x.hooks {
+		if key != hookSubject(SpansTenant, SpansID) {
+			t.add(&h.cursor)
+		}
 	}
 	return t
 }

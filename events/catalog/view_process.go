@@ -26,6 +26,16 @@ func (p processTable) Processes(sbx sandbox.ID, keep func(*process.Summary) bool
 	return p.table.List(sbx, keep)
 }
 
+// EndedProcess is a process that ended, and the stream sequence of its entry.
+type EndedProcess = proctable.Ended
+
+// EndedAfter returns the first processes that ended and whose entries have a stream sequence after rev, at
+// most n, in that order. A reader that continues after the last one gets each process once.
+func (p processTable) EndedAfter(rev uint64, n int) []EndedProcess { return p.table.EndedAfter(rev, n) }
+
+// ProcessesRev returns the stream sequence up to which the view has the catalog of processes.
+func (p processTable) ProcessesRev() uint64 { return p.table.Rev() }
+
 // FirstHelper returns the oldest process of a sandbox that the platform itself started with one of the tags.
 // Clients cannot start one.
 func (p processTable) FirstHelper(sbx sandbox.ID, tags ...string) (process.Summary, bool) {

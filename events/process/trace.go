@@ -61,12 +61,17 @@ func RootOf(id ID) TraceID {
 	return trace
 }
 
+// SpanFor returns the span to which belongs what the process with the given id does.
+func (t *Trace) SpanFor(id ID) SpanID {
+	if t.Exported {
+		return SpanOf(id)
+	}
+	return t.Parent
+}
+
 // ParentFor returns the traceparent for the process with the given id.
 func (t *Trace) ParentFor(id ID) string {
-	span := t.Parent
-	if t.Exported {
-		span = SpanOf(id)
-	}
+	span := t.SpanFor(id)
 	return "00-" + t.ID.String() + "-" + span.String() + "-" + hex.EncodeToString([]byte{t.Flags})
 }
 

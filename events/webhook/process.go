@@ -87,10 +87,15 @@ type processBody struct {
 	Signal    int32         `json:"signal,omitempty"`
 	Cause     process.Cause `json:"cause,omitempty"`
 	Message   string        `json:"message,omitempty"`
+	TraceID   string        `json:"trace_id,omitempty"`
+	SpanID    string        `json:"span_id,omitempty"`
 }
 
 func (d *ProcessData) body() *processBody {
 	b := &processBody{ID: d.ID, PID: d.PID, Host: d.Host, Tag: d.Spec.Tag, Cmd: d.Spec.Cmd, Args: d.Spec.Args}
+	if t := d.Spec.Trace; t != nil {
+		b.TraceID, b.SpanID = t.ID.String(), t.SpanFor(d.ID).String()
+	}
 	if !d.Started.IsZero() {
 		at := d.Started.UTC()
 		b.StartedAt = &at

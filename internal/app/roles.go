@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/natsd"
+	"github.com/millrace/millrace/events/tracing"
 	"github.com/millrace/millrace/internal/cli"
 	"github.com/millrace/millrace/internal/cli/command"
 	"github.com/millrace/millrace/internal/ops"
@@ -87,6 +88,7 @@ func gatewayCommand(cfg *command.Config) *cobra.Command {
 	var o outbound
 	var b billing
 	var s3 bucket
+	var tr traces
 	return role(cfg, "gateway", "Serve clients; any number can run", func() time.Duration { return gatewayBound(g.DrainTimeout) }, func(f *pflag.FlagSet) {
 		c.flags(f, "info")
 		s.flags(f, true)
@@ -98,6 +100,7 @@ func gatewayCommand(cfg *command.Config) *cobra.Command {
 		o.flags(f)
 		b.flags(f)
 		s3.flags(f)
+		tr.flags(f)
 	}, connected(cfg, &c, &s, "gateway", func() (err error) {
 		if g.EgressAllow, err = prefixes(egressAllow, allow); err != nil {
 			return err
@@ -117,6 +120,11 @@ func gatewayCommand(cfg *command.Config) *cobra.Command {
 		if g.Bucket, err = s3.config(); err != nil {
 			return err
 		}
+		spans, err := tr.config(cfg.Getenv)
+		if err != nil {
+			return err
+		}
+		g.Tracing = samplerOf(spans)
 		return checkGateway(&g)
 	}, func(ctx context.Context, role *ops.Role, log *events.Log, logger *slog.Logger) error {
 		g.Log, g.Slog, g.Version, g.Ops = log, logger, cfg.Version, role
@@ -175,6 +183,8 @@ func reaperCommand(cfg *command.Config) *cobra.Command {
 	var to reaper.Webhooks
 	var o outbound
 	var backends gateway.OutboundConfig
+	var tr traces
+	var spans *tracing.Settings
 	var grace time.Duration
 	return role(cfg, "reaper", "End expired and lost sandboxes; any number can run", constantBound(shortBound), func(f *pflag.FlagSet) {
 		c.flags(f, "info")
@@ -183,6 +193,7 @@ func reaperCommand(cfg *command.Config) *cobra.Command {
 		graceFlag(f, &grace)
 		w.flags(f)
 		o.flags(f)
+		tr.flags(f)
 	}, connected(cfg, &c, &s, "reaper", func() (err error) {
 		if to, err = w.config(); err != nil {
 			return err
@@ -190,10 +201,13 @@ func reaperCommand(cfg *command.Config) *cobra.Command {
 		if backends, err = o.config(); err != nil {
 			return err
 		}
+		if spans, err = tr.config(cfg.Getenv); err != nil {
+			return err
+		}
 		return checkGrace(grace)
 	}, func(ctx context.Context, role *ops.Role, log *events.Log, logger *slog.Logger) error {
 		logger.Info("reaper started")
-		return reaper.Run(ctx, reaper.Config{Log: log, Ops: role, Slog: logger, KeyGrace: grace, Service: serviceName("reaper"), Webhooks: to, Outbound: reaper.Outbound(backends)})
+		return reaper.Run(ctx, reaper.Config{Log: log, Ops: role, Slog: logger, KeyGrace: grace, Service: serviceName("reaper"), Webhooks: to, Traces: spans, Outbound: reaper.Outbound(backends)})
 	}))
 }
 

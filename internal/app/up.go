@@ -21,6 +21,7 @@ import (
 	"github.com/millrace/millrace/events/checkup"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/natsd"
+	"github.com/millrace/millrace/events/tracing"
 	"github.com/millrace/millrace/internal/cli/command"
 	"github.com/millrace/millrace/internal/hosttune"
 	"github.com/millrace/millrace/internal/ops"
@@ -44,6 +45,8 @@ type up struct {
 	outbound   outbound
 	billing    billing
 	bucket     bucket
+	traces     traces
+	spans      *tracing.Settings // nil: none
 	data       string
 	durability string
 	listenNATS string        // address of the NATS server, for backups; empty: none
@@ -86,6 +89,7 @@ func (u *up) flags(f *pflag.FlagSet) {
 	u.outbound.flags(f)
 	u.billing.flags(f)
 	u.bucket.flags(f)
+	u.traces.flags(f)
 	f.StringVar(&u.data, "data", "", "data directory (default millrace in the user's state directory)")
 	f.StringVar(&u.listenNATS, "nats-listen", "", "address of the NATS server for millrace backup and doctor --cluster (default none)")
 	f.StringVar(&u.streams.token, "nats-token", "", "token that they must present, required with --nats-listen; prefer MILLRACE_NATS_TOKEN (default none)")
@@ -175,6 +179,10 @@ func (u *up) prepare() (err error) {
 		return err
 	}
 	u.gateway.WebhookAllow = u.deliver.Allow
+	if u.spans, err = u.traces.config(u.cfg.Getenv); err != nil {
+		return err
+	}
+	u.gateway.Tracing = samplerOf(u.spans)
 	if u.gateway.Users, err = u.users.config(u.cfg.Out); err != nil {
 		return err
 	}
@@ -236,7 +244,7 @@ func (u *up) serve(ctx context.Context, begun time.Time, failed <-chan error, fr
 		return named("scheduler", scheduler.Run(behind, u.scheduler))
 	})
 	g.Go(func() error {
-		return named("reaper", reaper.Run(behind, reaper.Config{Log: front, Ops: u.ops, View: view, Slog: u.log.With("role", "reaper"), KeyGrace: u.grace, Service: serviceName("reaper"), Webhooks: u.deliver, Outbound: reaper.Outbound(u.gateway.Outbound)}))
+		return named("reaper", reaper.Run(behind, reaper.Config{Log: front, Ops: u.ops, View: view, Slog: u.log.With("role", "reaper"), KeyGrace: u.grace, Service: serviceName("reaper"), Webhooks: u.deliver, Traces: u.spans, Outbound: reaper.Outbound(u.gateway.Outbound)}))
 	})
 	// A service that fails stops the gateway, which drains first.
 	ctx, cancel := context.WithCancel(ctx)

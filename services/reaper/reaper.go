@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/tracing"
 	"github.com/millrace/millrace/internal/ops"
 	"github.com/millrace/millrace/services/reaper/internal/deliver"
 	"github.com/millrace/millrace/services/reaper/internal/rekey"
@@ -38,6 +39,8 @@ type Config struct {
 	Service  string // name of this reaper in the changes of the keys; default reaper
 	// Webhooks configures the delivery of lifecycle events; Log, View and Slog are those of the reaper.
 	Webhooks Webhooks
+	// Traces configures the export of processes' spans; nil: none is exported.
+	Traces *tracing.Settings
 	// Outbound configures the requests to persistence backends.
 	Outbound Outbound
 }
@@ -132,7 +135,7 @@ type reaper struct {
 func (r *reaper) deliver(ctx context.Context) {
 	err := deliver.Run(ctx, deliver.Config{
 		Log: r.cfg.Log, View: r.view, Slog: r.cfg.Slog, Tick: r.cfg.Tick,
-		Allow: r.cfg.Webhooks.Allow, Attempts: r.cfg.Webhooks.Attempts,
+		Allow: r.cfg.Webhooks.Allow, Attempts: r.cfg.Webhooks.Attempts, Traces: r.cfg.Traces,
 	})
 	if err != nil {
 		r.warn(ctx, "deliver webhooks failed", "", err)

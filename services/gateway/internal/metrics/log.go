@@ -34,6 +34,7 @@ var (
 	descSettled  = desc("millrace_webhook_events_total", "Events settled for webhooks, by result.", "result")
 	descLag      = desc("millrace_webhook_lag_events", "Events waiting for delivery.")
 	descLagging  = desc("millrace_webhooks_lagging", "Webhooks with events waiting for delivery.")
+	descSpans    = desc("millrace_spans_total", "Spans of commands settled for the OpenTelemetry collector, by result.", "result")
 )
 
 // syncTimeout bounds how long a scrape waits until the view has caught up with the log.
@@ -140,4 +141,8 @@ func (m *Metrics) webhooks(s scrape) {
 	s.counter(descSettled, float64(n.GivenUp), "failed")
 	s.gauge(descLag, float64(n.Lag))
 	s.gauge(descLagging, float64(n.Lagging))
+	if n.Spans.Rev > 0 {
+		s.counter(descSpans, float64(n.Spans.Done), "exported")
+		s.counter(descSpans, float64(n.Spans.GivenUp), "failed")
+	}
 }

@@ -323,13 +323,14 @@ func (ws *Webhooks) SandboxLifecycle(ctx context.Context, p core.Principal, id s
 // WebhookTotals sums up the deliveries of all webhooks, also removed ones, and their lag.
 type WebhookTotals struct {
 	catalog.HookTotals
-	Lag     int // undelivered events
-	Lagging int // webhooks with undelivered events
+	Lag     int            // undelivered events
+	Lagging int            // webhooks with undelivered events
+	Spans   webhook.Cursor // of the export of spans; its Rev is 0 if there was none
 }
 
 // WebhookTotals folds the cursors of all webhooks.
 func (ws *Webhooks) WebhookTotals() WebhookTotals {
-	t := WebhookTotals{HookTotals: ws.core.View.HookTotals()}
+	t := WebhookTotals{HookTotals: ws.core.View.HookTotals(), Spans: ws.core.View.SpansCursor()}
 	all := ws.core.View.Webhooks(func(*catalog.Hook) bool { return true })
 	for i := range all {
 		h := &all[i]

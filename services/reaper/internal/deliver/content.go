@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/catalog"
+	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/webhook"
 )
 
@@ -79,10 +80,23 @@ func logRecord(e *webhook.Event, sent time.Time) (*logs.LogRecord, error) {
 	if e.Ref.Process != "" {
 		attributes = append(attributes, text("millrace.process.id", string(e.Ref.Process)))
 	}
-	return &logs.LogRecord{
+	out := &logs.LogRecord{
 		TimeUnixNano: uint64(e.Time.UnixNano()), ObservedTimeUnixNano: uint64(sent.UnixNano()), EventName: string(e.Type),
 		SeverityNumber: logs.SeverityNumber_SEVERITY_NUMBER_INFO, SeverityText: "INFO", Body: anyValue(fields), Attributes: attributes,
-	}, nil
+	}
+	if t := traceOf(e); t != nil {
+		span := t.SpanFor(e.Ref.Process)
+		out.TraceId, out.SpanId, out.Flags = t.ID[:], span[:], uint32(t.Flags)
+	}
+	return out, nil
+}
+
+// traceOf returns the context of the trace of an event's process; nil: none.
+func traceOf(e *webhook.Event) *process.Trace {
+	if e.Process == nil {
+		return nil
+	}
+	return e.Process.Spec.Trace
 }
 
 func text(key, value string) *common.KeyValue {

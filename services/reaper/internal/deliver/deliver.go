@@ -15,20 +15,22 @@ import (
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/seal"
+	"github.com/millrace/millrace/events/tracing"
 	"github.com/millrace/millrace/events/webhook"
 	"github.com/millrace/millrace/internal/waiting"
 )
 
 // Config configures the delivery. A zero field means its default.
 type Config struct {
-	Log      *events.Log    // required
-	View     *catalog.View  // of Log; required
-	Slog     *slog.Logger   // default: none
-	Allow    []netip.Prefix // non-public addresses that may receive events
-	Attempts int            // maximum number of attempts per event; default 12
-	Backoff  time.Duration  // pause after the first attempt, doubled after each; default 1 s
-	Timeout  time.Duration  // of a request; default 10 s
-	Tick     time.Duration  // maximum interval between two checks for work; default 1 s
+	Log      *events.Log       // required
+	View     *catalog.View     // of Log; required
+	Slog     *slog.Logger      // default: none
+	Allow    []netip.Prefix    // non-public addresses that may receive events
+	Attempts int               // maximum number of attempts per event; default 12
+	Backoff  time.Duration     // pause after the first attempt, doubled after each; default 1 s
+	Timeout  time.Duration     // of a request; default 10 s
+	Tick     time.Duration     // maximum interval between two checks for work; default 1 s
+	Traces   *tracing.Settings // of the export of spans; nil: none is exported
 }
 
 const (
@@ -53,6 +55,7 @@ type deliverer struct {
 	id     string // of this run, in the claims
 	ring   *seal.Ring
 	client *http.Client
+	spans  *http.Client // nil: no spans are exported
 	work   sync.WaitGroup
 	idle   chan struct{} // signals that a worker ended; capacity 1
 
@@ -60,6 +63,7 @@ type deliverer struct {
 
 	searched  map[webhook.ID]search // used only by the goroutine of Run
 	following bool                  // lives runs; used only by the goroutine of Run
+	exported  time.Time             // start of the last export; used only by the goroutine of Run
 
 	mu      sync.Mutex
 	busy    map[webhook.ID]bool
@@ -103,6 +107,10 @@ func Run(ctx context.Context, cfg Config) error {
 		lives: cfg.Log.Lives(), readers: make(map[webhook.ID]reader),
 		idle: make(chan struct{}, 1), busy: make(map[webhook.ID]bool), searched: make(map[webhook.ID]search),
 	}
+	if cfg.Traces != nil {
+		d.spans = newSpanClient(cfg.Traces)
+		defer d.spans.CloseIdleConnections()
+	}
 	changed, stop := cfg.View.Changes()
 	defer stop()
 	defer d.client.CloseIdleConnections()
@@ -115,6 +123,7 @@ func Run(ctx context.Context, cfg Config) error {
 			started = d.lives.Changed()
 		}
 		d.startWorkers(ctx)
+		d.startExport(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -143,7 +152,7 @@ func (d *deliverer) startWorkers(ctx context.Context) {
 		if !d.isBusy(h.ID) && d.pending(h) && d.markBusy(h.ID) {
 			d.work.Go(func() {
 				defer d.clearBusy(h.ID)
-				w := worker{d: d, tenant: h.Tenant, id: h.ID, results: make(chan result, window)}
+				w := worker{claim: claim{d: d, tenant: h.Tenant, id: h.ID}, results: make(chan result, window)}
 				w.run(ctx)
 			})
 		}

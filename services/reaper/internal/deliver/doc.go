@@ -14,4 +14,8 @@
 // may use it, so that two never send at once. A window of a few events per active webhook is
 // kept in memory. Events of processes come from a [lives.Feed], which all webhooks share; the cursor
 // has a second position for them.
+//
+// Spans of commands are exported from one more queue, that of the installation: a cursor in the catalog of
+// processes, under the same kind of claim. The id of a span is derived from that of its process, so that
+// one that is sent twice is the same.
 package deliver

@@ -79,6 +79,9 @@ func (d *deliverer) send(ctx context.Context, h *catalog.Hook, all []*webhook.Ev
 	for name, value := range header {
 		req.Header.Set(name, value)
 	}
+	if t := traceOf(all[0]); t != nil && len(all) == 1 {
+		req.Header.Set("Traceparent", t.ParentFor(all[0].Ref.Process))
+	}
 	resp, err := d.client.Do(req)
 	if err != nil {
 		return err

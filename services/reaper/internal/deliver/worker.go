@@ -50,13 +50,7 @@ type result struct {
 // worker delivers one webhook's events as long as there are any and it holds the claim. Only
 // the attempts run in other goroutines.
 type worker struct {
-	d      *deliverer
-	tenant string
-	id     webhook.ID
-
-	cursor  webhook.Cursor // as stored, with later changes
-	dirty   bool           // the cursor has changed since
-	stored  time.Time
+	claim
 	queue   []*item // events of sandboxes after the cursor, in order
 	lives   []*item // the same of processes
 	extra   []*item // requested redeliveries
@@ -67,7 +61,6 @@ type worker struct {
 	reader  lives.Cursor // after lives
 	active  time.Time    // when there were events last
 	results chan result
-	claim   *time.Timer
 }
 
 // run claims the webhook, delivers, and releases it.
@@ -76,17 +69,15 @@ func (w *worker) run(ctx context.Context) {
 	if !ok {
 		return
 	}
-	claim, lose := context.WithCancel(ctx)
-	defer lose()
-	w.claim = time.AfterFunc(holdFor, lose)
-	defer w.claim.Stop()
-	w.cursor = h.Cursor
-	w.cursor.At, w.cursor.Processes, w.cursor.Holder = h.After(), h.AfterProcesses(), w.d.id
 	w.reader, w.active = w.d.reader(&h), time.Now()
-	if !w.store(claim) {
+	cursor := h.Cursor
+	cursor.At, cursor.Processes = h.After(), h.AfterProcesses()
+	held, lose, ok := w.take(ctx, cursor)
+	defer lose()
+	if !ok {
 		return
 	}
-	err := w.deliver(claim)
+	err := w.deliver(held)
 	lose()
 	for ; w.running > 0; w.running-- {
 		<-w.results
@@ -97,26 +88,12 @@ func (w *worker) run(ctx context.Context) {
 	if kind.Is(err, kind.Conflict) {
 		return // another deliverer has the claim
 	}
-	w.release(ctx)
-	if err != nil {
-		waiting.Sleep(ctx, w.d.cfg.Backoff) // no immediate retry
-	}
-}
-
-// release stores the position without a claim, even if ctx has ended. It returns when the view
-// has it, so that the next worker starts there.
-func (w *worker) release(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
-	defer cancel()
-	w.cursor.Holder = ""
-	if !w.store(ctx) {
-		return
-	}
 	if len(w.lives) == 0 {
 		w.d.setReader(w.id, w.cursor.Processes, w.reader)
 	}
-	if err := w.d.cfg.View.Sync(ctx); err != nil {
-		w.d.cfg.Slog.Warn("read webhook cursor failed", "webhook", w.id, "err", err)
+	w.release(ctx)
+	if err != nil {
+		waiting.Sleep(ctx, w.d.cfg.Backoff) // no immediate retry
 	}
 }
 
@@ -315,10 +292,7 @@ func (w *worker) advance() {
 // wait returns how long nothing is due.
 func (w *worker) wait() time.Duration {
 	now := time.Now()
-	wait := renewEvery - now.Sub(w.stored)
-	if w.dirty {
-		wait = storeEvery - now.Sub(w.stored)
-	}
+	wait := w.untilDue()
 	if len(w.queue)+len(w.lives)+len(w.extra)+w.running == 0 {
 		wait = min(wait, w.active.Add(renewEvery).Sub(now))
 	}
@@ -328,23 +302,6 @@ func (w *worker) wait() time.Duration {
 		}
 	}
 	return max(0, wait)
-}
-
-func (w *worker) storeDue() bool {
-	age := time.Since(w.stored)
-	return age >= renewEvery || w.dirty && age >= storeEvery
-}
-
-// store stores the cursor, and with it the claim, and reports whether the claim is ours.
-func (w *worker) store(ctx context.Context) bool {
-	began := time.Now()
-	rev, err := w.d.cfg.Log.PutCursor(ctx, w.tenant, w.id, &w.cursor)
-	if err != nil {
-		return false
-	}
-	w.claim.Reset(holdFor - time.Since(began))
-	w.cursor.Rev, w.stored, w.dirty = rev, began, false
-	return true
 }
 
 // redelivered removes an event from the requested redeliveries.

@@ -1,0 +1,32 @@
+package proctable
+
+import (
+	"github.com/millrace/millrace/events/internal/finished"
+	"github.com/millrace/millrace/events/internal/streams"
+	"github.com/millrace/millrace/events/process"
+)
+
+// Ended is a process that ended, and the stream sequence of its entry.
+type Ended struct {
+	process.Summary
+	Rev uint64
+}
+
+// EndedAfter returns the first processes whose entries with their ends have a stream sequence after rev,
+// at most n, in that order. The entry of a process that ended does not change, so that a reader that
+// continues after the last one gets each process once.
+func (t *Table) EndedAfter(rev uint64, n int) []Ended {
+	t.progress.Lock()
+	items := t.finished.After(nil, rev, n)
+	t.progress.Unlock()
+	out := make([]Ended, len(items))
+	var d finished.Decoder
+	for i := range items {
+		d.Decode(&items[i], &out[i].Summary)
+		out[i].Rev = items[i].Rev()
+	}
+	return out
+}
+
+// Rev returns the stream sequence up to which the table has the catalog.
+func (t *Table) Rev() uint64 { return t.progress.Rev(streams.Catalog) }
