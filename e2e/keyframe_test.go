@@ -92,7 +92,7 @@ func BenchmarkTerminal(b *testing.B) {
 	b.Logf("folded first in %v, %.0f bytes", time.Since(began), a.Metrics(b)[foldedMetric])
 	var open, seeks []time.Duration
 	for b.Loop() {
-		if err := s.RestartProgram("gateway-2"); err != nil {
+		if _, err := s.Crash("gateway-2"); err != nil { // and starts it again
 			b.Fatal(err)
 		}
 		g := s.APIs[1]

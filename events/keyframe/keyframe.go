@@ -20,7 +20,7 @@ const (
 	// Every is the smallest number of bytes of output between two frames of a record.
 	Every = 4 << 20
 	// Slots is the maximum number of frames of a record besides the last.
-	Slots = 256
+	Slots = 512
 
 	prefix   = "frame."
 	lastSlot = ".last"

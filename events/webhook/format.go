@@ -84,25 +84,16 @@ func SignStandard(secret, id string, at time.Time, payload []byte) string {
 
 // standard is an event in the format standard.
 type standard struct {
-	Type      Type            `json:"type"`
-	Timestamp time.Time       `json:"timestamp"`
-	Data      json.RawMessage `json:"data"`
+	Type      Type      `json:"type"`
+	Timestamp time.Time `json:"timestamp"`
+	Data      payload   `json:"data"`
 }
 
-func (e *Event) standard() (standard, error) {
-	data, err := e.Payload()
-	return standard{e.Type, e.Time.UTC(), data}, err
-}
+func (e *Event) standard() standard { return standard{e.Type, e.Time.UTC(), e.payload()} }
 
 // Standard returns the body of a delivery in the format standard: type, timestamp, and E2B's
 // payload as the data. It is the same at every attempt.
-func (e *Event) Standard() ([]byte, error) {
-	s, err := e.standard()
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(s)
-}
+func (e *Event) Standard() ([]byte, error) { return json.Marshal(e.standard()) }
 
 // TypeBatch is the type of a delivery with several events in the format standard.
 const TypeBatch = "batch"
@@ -118,10 +109,7 @@ func StandardBatch(all []*Event) (id string, body []byte, err error) {
 	}{TypeBatch, all[len(all)-1].Time.UTC(), make([]standard, len(all))}
 	ids := make([]string, len(all))
 	for i, e := range all {
-		if batch.Data[i], err = e.standard(); err != nil {
-			return "", nil, err
-		}
-		ids[i] = e.ID
+		batch.Data[i], ids[i] = e.standard(), e.ID
 	}
 	body, err = json.Marshal(batch)
 	return NamedUUID(append(ids, TypeBatch)...), body, err

@@ -83,11 +83,13 @@ type payload struct {
 }
 
 // Payload returns the body of a delivery. It is the same at every attempt.
-func (e *Event) Payload() ([]byte, error) {
-	return json.Marshal(payload{
+func (e *Event) Payload() ([]byte, error) { return json.Marshal(e.payload()) }
+
+func (e *Event) payload() payload {
+	return payload{
 		ID: e.ID, Version: payloadVersion, Type: e.Type, Timestamp: e.Time.UTC(), Category: e.Type.Category(), Label: e.Type.Label(),
 		Data: e.Data(), SandboxID: string(e.Ref.Sandbox), ExecutionID: e.Execution, TemplateID: e.Template, BuildID: e.Build, TeamID: e.Tenant,
-	})
+	}
 }
 
 // Listed is an event in a list: the payload's fields, named as in E2B's lists.

@@ -83,7 +83,7 @@ func (w *worker) launchBatch(ctx context.Context, h *catalog.Hook, now time.Time
 	}
 	number := items[0].attempts + 1
 	go func() {
-		a := w.d.attempt(ctx, h, events, number)
+		a := w.attempt(ctx, h, events, number)
 		a.Events = len(events)
 		w.results <- result{items, a} // has capacity for all results
 	}()

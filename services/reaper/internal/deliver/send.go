@@ -34,8 +34,7 @@ func newClient(operator *sandbox.Operator) *http.Client {
 	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// attempt sends an event, or a batch of them, once and records the outcome. An attempt that ctx
-// interrupted is not recorded: it will be repeated.
+// attempt sends an event, or a batch of them, once.
 func (d *deliverer) attempt(ctx context.Context, h *catalog.Hook, all []*webhook.Event, number int) webhook.Attempt {
 	began := time.Now()
 	e := all[0]
@@ -51,9 +50,19 @@ func (d *deliverer) attempt(ctx context.Context, h *catalog.Hook, all []*webhook
 		a.Error = clip(describe(err, d.cfg.Timeout), maxError)
 		a.Last = h.Format.Final(number, d.cfg.Attempts, int(a.Status)) && ctx.Err() == nil
 	}
+	return a
+}
+
+// attempt sends an event, or a batch of them, once and records the outcome. An attempt that ctx
+// interrupted is not recorded: it will be repeated.
+func (w *worker) attempt(ctx context.Context, h *catalog.Hook, all []*webhook.Event, number int) webhook.Attempt {
+	a := w.d.attempt(ctx, h, all, number)
+	// Each record is stored after the one before: concurrent ones would only conflict.
+	w.logging.Lock()
+	defer w.logging.Unlock()
 	if ctx.Err() == nil {
-		if err := d.cfg.Log.AppendAttempt(ctx, h.Tenant, h.ID, &a); err != nil && ctx.Err() == nil {
-			d.cfg.Slog.Warn("record webhook delivery failed", "tenant", h.Tenant, "webhook", h.ID, "err", err)
+		if err := w.d.cfg.Log.AppendAttempt(ctx, h.Tenant, h.ID, &a); err != nil && ctx.Err() == nil {
+			w.d.cfg.Slog.Warn("record webhook delivery failed", "tenant", h.Tenant, "webhook", h.ID, "err", err)
 		}
 	}
 	return a

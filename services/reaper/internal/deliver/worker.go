@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/millrace/millrace/events/catalog"
@@ -61,6 +62,7 @@ type worker struct {
 	reader  lives.Cursor // after lives
 	active  time.Time    // when there were events last
 	results chan result
+	logging sync.Mutex // held while an attempt is recorded
 }
 
 // run claims the webhook, delivers, and releases it.
@@ -229,7 +231,7 @@ func (w *worker) launch(ctx context.Context, h *catalog.Hook) {
 		w.running++
 		number := it.attempts + 1
 		go func() {
-			w.results <- result{[]*item{it}, w.d.attempt(ctx, h, []*webhook.Event{it.ev}, number)} // has capacity for all results
+			w.results <- result{[]*item{it}, w.attempt(ctx, h, []*webhook.Event{it.ev}, number)} // has capacity for all results
 		}()
 	}
 	w.advance()
