@@ -93,7 +93,7 @@ func (o *op) appendEntry(b []byte, e *entry) []byte {
 	b = appendString(b, 8, o.nameOf(true, e.st.Gid))
 	b = appendTime(b, 9, e.st.Mtim)
 	if e.link {
-		b = field.PutString(b, 10, e.target)
+		b = appendString(b, 10, e.target)
 	}
 	for k, v := range e.meta {
 		pair := appendString(appendString(nil, 1, k), 2, v)

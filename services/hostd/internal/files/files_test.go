@@ -192,6 +192,8 @@ func TestStatDescribesFilesDirectoriesAndLinks(t *testing.T) {
 	r.link(t, "/home/u", "home/u/d")
 	r.link(t, "nowhere", "home/u/broken")
 	r.link(t, "round", "home/u/round")
+	r.put(t, "home/u/\xff", "12345")
+	r.link(t, "\xff", "home/u/latin")
 	tests := []struct {
 		path, want string
 		size       int64
@@ -208,6 +210,7 @@ func TestStatDescribesFilesDirectoriesAndLinks(t *testing.T) {
 		{"l", "/home/u/l", 1, pb.FileType_FILE_TYPE_FILE, "/home/u/f", "Lrwxrwxrwx"},
 		{"d", "/home/u/d", 7, pb.FileType_FILE_TYPE_DIRECTORY, "/home/u", "Lrwxrwxrwx"},
 		{"broken", "/home/u/broken", 7, pb.FileType_FILE_TYPE_UNSPECIFIED, "/home/u/broken", "Lrwxrwxrwx"},
+		{"latin", "/home/u/latin", 1, pb.FileType_FILE_TYPE_FILE, "/home/u/\ufffd", "Lrwxrwxrwx"},
 		{"round", "/home/u/round", 5, pb.FileType_FILE_TYPE_UNSPECIFIED, "/home/u/round", "Lrwxrwxrwx"},
 	}
 	for _, tt := range tests {
