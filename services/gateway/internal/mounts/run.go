@@ -28,13 +28,13 @@ const (
 // Run synchronizes the mounted sandboxes until ctx ends, and then once more.
 func (ms *Mounts) Run(ctx context.Context) {
 	var work sync.WaitGroup
-	defer work.Wait()
 	work.Go(func() { ms.ends(ctx, &work) })
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
+			work.Wait() // its mounts are locked
 			ms.leave(context.WithoutCancel(ctx))
 			return
 		case now := <-tick.C:
@@ -59,7 +59,9 @@ func (ms *Mounts) ends(ctx context.Context, work *sync.WaitGroup) {
 			work.Go(func() {
 				defer m.mu.Unlock()
 				ms.flush(ctx, m, false)
-				ms.unmount(ctx, m)
+				if ctx.Err() == nil { // otherwise leave stores the rest
+					ms.unmount(ctx, m)
+				}
 			})
 		}
 		if !waiting.Sleep(ctx, endsRest) {

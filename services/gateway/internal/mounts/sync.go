@@ -78,7 +78,7 @@ func (ms *Mounts) sync(ctx context.Context, m *mount, pull bool) error {
 	for _, name := range append(p.compare, p.pull...) { // what the workspace has is later
 		delete(m.changed, name)
 	}
-	if err := ms.push(ctx, m, p.push, local); err != nil {
+	if p.push, err = ms.push(ctx, m, p.push, local); err != nil {
 		return err
 	}
 	for _, name := range p.unstore {
@@ -231,11 +231,12 @@ func (ms *Mounts) add(m *mount, files map[workspace.Path]state, name string, e *
 	}
 }
 
-// push stores files of the sandbox. A file that cannot be stored does not hold up others, until there are maxFailed.
-func (ms *Mounts) push(ctx context.Context, m *mount, names []workspace.Path, local map[workspace.Path]state) error {
+// push stores files of the sandbox, and returns those that it stored. A file that cannot be stored does not hold up
+// others, until there are maxFailed.
+func (ms *Mounts) push(ctx context.Context, m *mount, names []workspace.Path, local map[workspace.Path]state) (stored []workspace.Path, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	var mu sync.Mutex // guards failed and m.changed
+	var mu sync.Mutex // guards stored, failed and m.changed
 	var failed []error
 	var g errgroup.Group
 	g.SetLimit(uploads)
@@ -250,6 +251,7 @@ func (ms *Mounts) push(ctx context.Context, m *mount, names []workspace.Path, lo
 			switch {
 			case err == nil:
 				delete(m.changed, name)
+				stored = append(stored, name)
 			case errors.Is(err, errChanging) || kind.Is(err, kind.NotFound): // the next synchronization stores it
 			case len(failed) < maxFailed:
 				if failed = append(failed, err); len(failed) == maxFailed {
@@ -261,9 +263,9 @@ func (ms *Mounts) push(ctx context.Context, m *mount, names []workspace.Path, lo
 	}
 	g.Wait() //nolint:errcheck // no function returns an error
 	if len(failed) == 0 {
-		return ctx.Err()
+		return stored, ctx.Err()
 	}
-	return errors.Join(failed...)
+	return stored, errors.Join(failed...)
 }
 
 // errChanging reports that a file changes while it is read.
@@ -272,7 +274,11 @@ var errChanging = errors.New("the file changes")
 func (ms *Mounts) pushOne(ctx context.Context, m *mount, name workspace.Path, want state) error {
 	at := Dir + "/" + string(name)
 	return ms.with(ctx, m, &file.Request{Op: file.OpRead, Path: at}, func(f *core.Files) error {
-		if got, err := entryState(f); err != nil || !got.equal(want) {
+		got, err := entryState(f)
+		switch {
+		case kind.Is(err, kind.Unavailable), err != nil && ctx.Err() != nil:
+			return err
+		case err != nil || !got.equal(want):
 			return errors.Join(err, errChanging)
 		}
 		if err := f.Part(file.Range{Length: -1}); err != nil {
