@@ -30,6 +30,7 @@ type Process struct {
 	ExitCode  *int     `json:"exit_code"`
 	Signal    int      `json:"signal"`
 	Cause     string   `json:"cause"`
+	TraceID   string   `json:"trace_id,omitempty"`
 	Killed    bool     `json:"killed"`
 	PTY       *Winsize `json:"pty"`
 }
