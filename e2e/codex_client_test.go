@@ -89,12 +89,12 @@ func tryCodex(ctx context.Context, a *rig.API, path string, headers ...string) (
 	return ws, status, err
 }
 
-// dialCodex connects with the API key.
-func dialCodex(t testing.TB, a *rig.API, path string) *codexConn {
+// dialCodex connects with the API key and additional headers.
+func dialCodex(t testing.TB, a *rig.API, path string, headers ...string) *codexConn {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), codexTimeout)
 	defer cancel()
-	ws, status, err := tryCodex(ctx, a, path, "Authorization", "Bearer "+a.Key)
+	ws, status, err := tryCodex(ctx, a, path, append([]string{"Authorization", "Bearer " + a.Key}, headers...)...)
 	if err != nil {
 		t.Fatalf("connect to %s: %d %v", path, status, err)
 	}

@@ -77,6 +77,26 @@ func TestTraceContextIsPassedOn(t *testing.T) {
 	}
 }
 
+// The other families pass the context on, too: codex has it for a connection, and chooses the environment
+// of its processes itself.
+func TestTraceContextOfOtherFamilies(t *testing.T) {
+	a := api(t)
+	v := newVM(t, a)
+	var out executed
+	v.do(t, http.MethodPost, "/exec", map[string]string{"command": printTrace}, "traceparent", traceParent).Decode(t, &out)
+	if strings.TrimSpace(out.Output) != traceParent {
+		t.Errorf("e2a: the process has %q, want %q", out.Output, traceParent)
+	}
+	box := a.Create(t)
+	c := dialCodex(t, a, "/codex/"+box.ID, "traceparent", traceParent)
+	c.begin("")
+	c.start("p", `echo "[$TRACEPARENT]"`)
+	c.prints("p", "stdout", "[]\n")
+	if ans := a.Want(t, http.StatusOK, http.MethodGet, "/v1/processes?sandbox="+box.ID, nil); !strings.Contains(string(ans.Body), `"trace_id":"`+traceID+`"`) {
+		t.Errorf("codex: no process has the trace: %s", ans.Body)
+	}
+}
+
 func infoOf(t testing.TB, a *rig.API, id string) (p processInfo) {
 	t.Helper()
 	a.Want(t, http.StatusOK, http.MethodGet, "/v1/processes/"+id, nil).Decode(t, &p)
