@@ -71,7 +71,7 @@ func (w *worker) launchBatch(ctx context.Context, h *catalog.Hook, now time.Time
 	if w.batch || w.pause.After(now) {
 		return
 	}
-	items := nextBatch(w.queue, w.lives, h.Batch)
+	items := fitting(nextBatch(w.queue, w.lives, h.Batch))
 	if len(items) == 0 {
 		return
 	}
@@ -105,4 +105,20 @@ func nextBatch(a, b []*item, most int) []*item {
 		}
 	}
 	return out
+}
+
+// maxBatchBytes limits the payloads of a batch, unless one event has more: receivers refuse bodies that are too
+// large, and would refuse the same batch at each attempt.
+const maxBatchBytes = 1 << 20
+
+// fitting returns the first items whose payloads fit in a batch, at least one.
+func fitting(items []*item) []*item {
+	size := 0
+	for i, it := range items {
+		b, err := it.ev.Payload()
+		if size += len(b); i > 0 && (size > maxBatchBytes || err != nil) {
+			return items[:i]
+		}
+	}
+	return items
 }

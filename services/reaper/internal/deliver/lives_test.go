@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -232,5 +233,29 @@ func TestReceiverThatWasDownLosesNoProcess(t *testing.T) {
 				t.Errorf("%d requests for %d events", accepted, len(got))
 			}
 		})
+	}
+}
+
+// A batch has no more bytes than usual receivers accept, however long the commands are.
+func TestBatchHasALimitOfBytes(t *testing.T) {
+	w := newWorld(t, eventstest.Open(t, eventstest.Start(t)))
+	s := newLifeSink(t)
+	limited := httptest.NewServer(http.MaxBytesHandler(s.Config.Handler, maxBatchBytes*5/4))
+	t.Cleanup(limited.Close)
+	h := w.hookOf("a", limited.URL, webhook.FormatStandard)
+	h.Batch, h.Types = webhook.MaxBatch, []webhook.Type{webhook.ProcessStarted}
+	ids := processes("i1", 700)
+	for _, id := range ids {
+		_, err := w.log.PutSummary(w.ctx, &process.Summary{
+			ID: id, Tenant: "a", Host: "h", PID: 7, Started: time.Unix(100, 0), Spec: process.Spec{Cmd: "c", Args: []string{strings.Repeat("x", 4<<10)}},
+		}, 0)
+		w.ok(err)
+	}
+	_, err := w.log.PutWebhook(w.ctx, &h)
+	w.ok(err)
+	w.ok(w.view.Sync(w.ctx))
+	w.deliver(w.config())
+	if _, requests := s.first(w, func(all []life) bool { return len(all) == len(ids) }); requests > 10 {
+		t.Errorf("%d requests", requests)
 	}
 }
