@@ -113,7 +113,11 @@ func (ms *Mounts) each(do func(m *mount, st *sandbox.State)) {
 	g.SetLimit(parallel)
 	for _, m := range ms.list() {
 		st, ok := ms.cfg.View.Sandbox(m.id)
-		if !ok || !m.mu.TryLock() {
+		if !ok { // it ended so long ago that no view has it
+			ms.drop(m)
+			continue
+		}
+		if !m.mu.TryLock() {
 			continue
 		}
 		g.Go(func() error {
@@ -189,7 +193,9 @@ func (ms *Mounts) claim(ctx context.Context, m *mount) error {
 }
 
 // unmount stores that this gateway does not store any more what changes in a sandbox, and what it has not stored.
-func (ms *Mounts) unmount(ctx context.Context, m *mount) {
+//
+// An error is logged. It returns false if a later call may succeed.
+func (ms *Mounts) unmount(ctx context.Context, m *mount) bool {
 	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
 	defer cancel()
 	b := m.unstored()
@@ -202,6 +208,7 @@ func (ms *Mounts) unmount(ctx context.Context, m *mount) {
 	if err != nil {
 		ms.warn("unmount workspace failed", m, err)
 	}
+	return !kind.Is(err, kind.Unavailable) && !kind.Is(err, kind.Deadline)
 }
 
 // unstored returns the event that names what is not stored.
@@ -238,14 +245,18 @@ func (ms *Mounts) leave(ctx context.Context) {
 // to store that, it keeps the mount until that is done, because the other one may end before.
 func (ms *Mounts) forget(ctx context.Context, m *mount, st *sandbox.State) {
 	if st.Mount.Gateway != "" && st.Phase != sandbox.PhaseFailed {
-		if !ms.mine(st) {
+		if !ms.mine(st) || !ms.unmount(ctx, m) {
 			return
 		}
-		ms.unmount(ctx, m)
 	}
+	ms.drop(m)
+}
+
+// drop removes a mount.
+func (ms *Mounts) drop(m *mount) {
 	ms.mu.Lock()
+	defer ms.mu.Unlock()
 	delete(ms.all, m.id)
-	ms.mu.Unlock()
 }
 
 // warn logs an error about a sandbox that has not ended.

@@ -15,9 +15,15 @@ type record struct {
 	View
 	st     sandbox.State
 	stored []sandbox.Body
+	broken error // of a change
 }
 
+func (r *record) Sandbox(sandbox.ID) (sandbox.State, bool) { return r.st, r.st.ID != "" }
+
 func (r *record) ChangeSandbox(_ context.Context, _ sandbox.ID, decide func(sandbox.State) ([]sandbox.Body, error)) (sandbox.State, error) {
+	if r.broken != nil {
+		return r.st, r.broken
+	}
 	bodies, err := decide(r.st)
 	r.stored = bodies
 	return r.st, err
@@ -78,5 +84,28 @@ func TestForget(t *testing.T) {
 		if len(r.stored) == 1 != tt.stored || len(ms.all) == 1 != tt.kept {
 			t.Errorf("%s: stored %v, kept %d", tt.name, r.stored, len(ms.all))
 		}
+	}
+}
+
+// What was lost is stored later if the log cannot be reached, and a mount ends with its sandbox's place in the view.
+func TestMountIsKeptUntilItsEndIsStored(t *testing.T) {
+	r := &record{
+		st:     sandbox.State{ID: "s", Phase: sandbox.PhaseLost, Mount: sandbox.WorkspaceMount{Gateway: "own", Since: time.Unix(1, 0)}},
+		broken: kind.New(kind.Unavailable, "append", "s", "the log cannot be reached"),
+	}
+	ms := New(Config{View: r, Gateways: cluster{}, Slog: slog.New(slog.DiscardHandler)})
+	keep := func() { ms.each(func(m *mount, st *sandbox.State) { ms.keep(t.Context(), m, st, time.Now()) }) }
+	ms.all["s"] = &mount{id: "s"}
+	if keep(); len(ms.all) == 0 || len(r.stored) != 0 {
+		t.Errorf("%d mounts without the log, stored %v", len(ms.all), r.stored)
+	}
+	r.broken = nil
+	if keep(); len(r.stored) != 1 {
+		t.Errorf("stored %v", r.stored)
+	}
+	r.st.ID = ""
+	ms.all["s"] = &mount{id: "s"}
+	if keep(); len(ms.all) != 0 {
+		t.Errorf("%d mounts of sandboxes that no view has", len(ms.all))
 	}
 }
