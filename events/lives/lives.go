@@ -80,6 +80,7 @@ func (f *Feed) Run(ctx context.Context) error {
 	defer feed.Close()
 	f.mu.Lock()
 	f.running, f.begin, f.end = true, end, end
+	f.window, f.started = nil, make(map[process.ID]uint64) // of an earlier call: there is a hole after it
 	f.notify()
 	f.mu.Unlock()
 	for {

@@ -189,3 +189,25 @@ func TestBeforeFindsTheEntriesSinceATime(t *testing.T) {
 		t.Errorf("in the future: got %d, %v, want %d", at, err, c.At)
 	}
 }
+
+// A feed that runs again does not take entries of before for those that it missed in between.
+func TestFeedThatRunsAgainHasNoHole(t *testing.T) {
+	w := newWorld(t)
+	f := w.log.Lives()
+	f.SetWindow(4)
+	stop := w.start(f)
+	for n := 1; n <= 8; n++ {
+		w.put(n, true)
+	}
+	w.has(f)
+	stop()
+	c := lives.Cursor{At: w.revs[process.ID(fmt.Sprintf("01jd%022d-i1", 8))]}
+	w.put(9, true)
+	w.put(10, true)
+	defer w.start(f)()
+	w.put(11, true)
+	w.has(f)
+	if got, want := read(t, f, &c), []string{"+9", "-9", "+10", "-10", "+11", "-11"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
