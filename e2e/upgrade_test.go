@@ -75,11 +75,11 @@ func upgradeLoad(t *testing.T, s *rig.Split, c *crowd) (all []running) {
 	for i := 0; len(hosts) < 2; i++ {
 		a := s.APIs[i%2]
 		box := a.Create(t).ID
-		if host := s.HostOf(t, a, box); hosts[host] {
+		host := s.HostOf(t, a, box)
+		if hosts[host] {
 			continue
-		} else {
-			hosts[host] = true
 		}
+		hosts[host] = true
 		for k := range 2 {
 			one, spec := running{box: box, stream: "stdin"}, counter{every: 10 * time.Millisecond}.spec()
 			if k == 1 {

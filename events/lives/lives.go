@@ -86,7 +86,7 @@ func (f *Feed) Run(ctx context.Context) error {
 	for {
 		msgs, err := feed.Next(ctx, nil)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the service ends
+			return nil // the service ends
 		}
 		if err != nil {
 			return err

@@ -76,7 +76,7 @@ func TestTracesFromMessagesAreChecked(t *testing.T) {
 
 func TestIDsOfSpansFollowFromTheProcess(t *testing.T) {
 	a, b := process.ID("01arz3ndektsv4rrffq69g5fav-i1"), process.ID("01arz3ndektsv4rrffq69g5fav-i2")
-	if process.SpanOf(a) != process.SpanOf(a) || process.SpanOf(a) == process.SpanOf(b) || process.RootOf(a) == process.RootOf(b) {
+	if again := process.SpanOf(a); process.SpanOf(a) != again || process.SpanOf(a) == process.SpanOf(b) || process.RootOf(a) == process.RootOf(b) {
 		t.Error("ids of spans or traces do not depend on the process alone")
 	}
 }

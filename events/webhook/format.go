@@ -107,9 +107,9 @@ func StandardBatch(all []*Event) (id string, body []byte, err error) {
 		Timestamp time.Time  `json:"timestamp"`
 		Data      []standard `json:"data"`
 	}{TypeBatch, all[len(all)-1].Time.UTC(), make([]standard, len(all))}
-	ids := make([]string, len(all))
+	ids := make([]string, 0, len(all)+1)
 	for i, e := range all {
-		batch.Data[i], ids[i] = e.standard(), e.ID
+		batch.Data[i], ids = e.standard(), append(ids, e.ID)
 	}
 	body, err = json.Marshal(batch)
 	return NamedUUID(append(ids, TypeBatch)...), body, err

@@ -148,7 +148,7 @@ func reservedForRest(capacity int64) int64 {
 	if capacity >= little {
 		return capacity / 2
 	}
-	least := min(capacity-minStreamBytes, 5*minStreamBytes) // each stream with a limit needs some
+	least := min(capacity-minStreamBytes, 8*minStreamBytes) // each of seven streams with a limit, and the others
 	return max(least, min(capacity/2, 128<<20+capacity/2*(capacity>>20)/(little>>20)))
 }
 

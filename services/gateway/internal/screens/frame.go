@@ -94,9 +94,9 @@ func appendLine(dst []byte, s *screen.Screen, y int) []byte {
 	return append(dst, ']')
 }
 
-// appendScreen appends the whole screen.
-func (f *frame) appendScreen(dst []byte) []byte {
-	dst = appendSeq(dst, `{"seq":`, f.seq)
+// screen returns the whole screen.
+func (f *frame) screen() []byte {
+	dst := appendSeq(nil, `{"seq":`, f.seq)
 	dst = appendSeq(dst, `,"last":`, f.last)
 	dst = strconv.AppendBool(append(dst, `,"ended":`...), f.end != nil)
 	dst = appendInt(dst, `,"cols":`, f.cols)
@@ -121,15 +121,15 @@ func (f *frame) appendHead(dst []byte) []byte {
 // changes returns what differs from the frame before, which has the same size.
 func (f *frame) changes(before *frame) []byte {
 	if before.seq == 0 || before.seq != f.before {
-		return f.appendRows(nil, before)
+		return f.rowsSince(before)
 	}
-	f.change.Do(func() { f.diff = f.appendRows(nil, before) })
+	f.change.Do(func() { f.diff = f.rowsSince(before) })
 	return f.diff
 }
 
-// appendRows appends what differs from the frame before, which has the same size.
-func (f *frame) appendRows(dst []byte, before *frame) []byte {
-	dst = appendSeq(dst, `{"seq":`, f.seq)
+// rowsSince returns what differs from the frame before, which has the same size.
+func (f *frame) rowsSince(before *frame) []byte {
+	dst := appendSeq(nil, `{"seq":`, f.seq)
 	dst = f.appendHead(dst)
 	dst = append(dst, `,"rows":{`...)
 	first := true

@@ -115,7 +115,7 @@ func (h *Handler) screen(c *fiber.Ctx) error {
 	}
 	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSONCharsetUTF8)
 	c.Set(fiber.HeaderCacheControl, "no-store")
-	return c.Send(frameOf(f, nil).appendScreen(nil))
+	return c.Send(frameOf(f, nil).screen())
 }
 
 // number parses a number of the query between 1 and most.

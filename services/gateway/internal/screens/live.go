@@ -269,7 +269,7 @@ func (e *encoder) AppendEvent(dst []byte, ev process.Event) ([]byte, error) {
 	e.sent = f
 	e.keepalive.Sent()
 	if before == nil {
-		dst = e.message(dst, "screen", f.appendScreen(nil))
+		dst = e.message(dst, "screen", f.screen())
 	} else {
 		if before.cols != f.cols || before.rows != f.rows {
 			raw := appendInt(appendInt(appendSeq(nil, `{"seq":`, f.seq), `,"cols":`, f.cols), `,"rows":`, f.rows)

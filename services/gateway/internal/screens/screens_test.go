@@ -337,8 +337,8 @@ func TestChangesAreShared(t *testing.T) {
 		name      string
 		got, want string
 	}{
-		{"the next frame", string(near), string(frames[2].appendRows(nil, frames[1]))},
-		{"a frame skipped", string(far), string(frames[2].appendRows(nil, frames[0]))},
+		{"the next frame", string(near), string(frames[2].rowsSince(frames[1]))},
+		{"a frame skipped", string(far), string(frames[2].rowsSince(frames[0]))},
 	} {
 		if tt.got != tt.want || !strings.Contains(tt.got, "line 2") {
 			t.Errorf("%s: %s, want %s", tt.name, tt.got, tt.want)

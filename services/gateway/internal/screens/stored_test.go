@@ -82,7 +82,7 @@ func (f *folds) text(t *testing.T, id process.ID, seq process.Seq) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(frameOf(at, nil).appendScreen(nil))
+	return string(frameOf(at, nil).screen())
 }
 
 // A gateway that has never seen a terminal shows any screen of it after it has read at most the output

@@ -36,8 +36,7 @@ type exporter struct {
 // newSpanClient returns a client for the receiver of spans, which the operator has chosen. It follows no
 // redirect, which would receive the headers.
 func newSpanClient(to *tracing.Settings) *http.Client {
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.TLSClientConfig = &tls.Config{RootCAs: to.Roots}
+	t := &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: to.Roots}}
 	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
@@ -210,7 +209,7 @@ func (x *exporter) post(ctx context.Context, body []byte) (rejected uint64, err 
 		var packed bytes.Buffer
 		z := gzip.NewWriter(&packed)
 		z.Write(body) //nolint:errcheck // a buffer accepts everything
-		z.Close()     //nolint:errcheck // likewise
+		z.Close()
 		body = packed.Bytes()
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, x.to.URL, bytes.NewReader(body))

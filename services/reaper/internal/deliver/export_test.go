@@ -264,7 +264,7 @@ func TestRejectedSpansAreCounted(t *testing.T) {
 	w := newWorld(t, eventstest.Open(t, eventstest.Start(t)))
 	c := newCollector(t, func(_ int, rw http.ResponseWriter, _ []*trace.Span) bool {
 		one := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 1)
-		rw.Write(protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), one)) //nolint:errcheck // the test waits for the outcome
+		rw.Write(protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), one))
 		return true
 	})
 	stop := w.exportFromNow(w.exporting(c))

@@ -88,8 +88,9 @@ func newLifeSink(t *testing.T) *lifeSink {
 		if err := json.Unmarshal(raw, &batch); err != nil {
 			t.Errorf("%s: %v", raw, err)
 		}
-		events, into := make([]life, 1), any(nil)
-		if into = &events[0]; batch.Type == webhook.TypeBatch {
+		events := make([]life, 1)
+		into := any(&events[0])
+		if batch.Type == webhook.TypeBatch {
 			raw, into = batch.Data, &events
 		}
 		if err := json.Unmarshal(raw, into); err != nil {
