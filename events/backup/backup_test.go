@@ -84,7 +84,7 @@ func (s *server) messages(t *testing.T) map[string]string {
 	list := s.js.ListStreams(t.Context())
 	for info := range list.Info() {
 		name := info.Config.Name
-		if info.Config.Storage != jetstream.FileStorage || name == "OBJ_views" {
+		if info.Config.Storage != jetstream.FileStorage || name == "OBJ_views" || name == "FRAME" {
 			continue
 		}
 		all[name] = fmt.Sprintf("last %d, %d messages", info.State.LastSeq, info.State.Msgs)

@@ -70,7 +70,7 @@ func describe(x *process.Exit) string {
 func (r *rig) read(id process.ID, until func(*processRecord) bool) *processRecord {
 	r.t.Helper()
 	rec := &processRecord{out: make(map[process.Stream][]byte)}
-	rd := r.log.Read(record.Ref{Host: r.cfg.Name, ID: id}, 0)
+	rd := r.log.Read(record.Ref{Host: r.cfg.Name, ID: id}, 0).ShownBy(r.view)
 	defer rd.Close()
 	ctx := r.ctx()
 	for {
