@@ -192,7 +192,7 @@ func TestValidSettingsAreAccepted(t *testing.T) {
 		"--cpu-overcommit 0", "--memory-overcommit 0.5", "--capacity 0", "--shim self", "--egress internet", "--egress-allow 10.0.0.0/8",
 		"--outbound-allow 10.0.0.0/8 --outbound-dns 127.0.0.1:53",
 	} {
-		u := up{cfg: &command.Config{Err: io.Discard}}
+		u := up{cfg: &command.Config{Err: io.Discard, LookupEnv: func(string) (string, bool) { return "", false }}}
 		f := pflag.NewFlagSet("", pflag.ContinueOnError)
 		u.flags(f)
 		if err := cmp.Or(f.Parse(append(strings.Fields(args), "--data", t.TempDir())), u.prepare()); err != nil {
