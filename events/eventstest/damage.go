@@ -11,6 +11,9 @@ type Damage struct {
 	do   func(path string, data []byte) error
 }
 
+// Tail is the name of the damage that can hit the end of a record alone.
+const Tail = "bits flipped at the tail"
+
 // Damages returns every kind of damage that tests use.
 func Damages() []Damage {
 	flip := func(at func(size int) int) func(string, []byte) error {
@@ -24,7 +27,7 @@ func Damages() []Damage {
 	return []Damage{
 		{"bits flipped at the head", flip(func(int) int { return 40 })},
 		{"bits flipped in the middle", flip(func(size int) int { return size / 2 })},
-		{"bits flipped at the tail", flip(func(size int) int { return size - 260 })},
+		{Tail, flip(func(size int) int { return size - 260 })},
 		{"a third cut off", func(path string, data []byte) error { return os.WriteFile(path, data[:len(data)-len(data)/3], 0o600) }},
 		{"a third of zeros", func(path string, data []byte) error {
 			clear(data[len(data)-len(data)/3:])

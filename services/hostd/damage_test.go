@@ -69,7 +69,8 @@ func TestDamagedOutput(t *testing.T) {
 			whole := process.Seq(len(r.whole(id).events))
 			r.damage(d)
 			got := r.readDamaged(id)
-			if describe(got.end) != "exited 6" || got.last != whole || got.gaps == 0 && got.gone == 0 {
+			// The tail may be the end alone, which the catalog has.
+			if describe(got.end) != "exited 6" || got.last != whole || got.gaps == 0 && got.gone == 0 && d.Name != eventstest.Tail {
 				t.Errorf("%s at %d of %d, %d gaps, gone up to %d", describe(got.end), got.last, whole, got.gaps, got.gone)
 			}
 			if sum, _, err := r.log.Summary(r.ctx(), record.Ref{Host: hostName, ID: id}); err != nil || describe(sum.Exit) != "exited 6" {
