@@ -34,7 +34,7 @@ func OfProcess(s *process.Summary, rev uint64, started, ended bool) []Event {
 		out = append(out, processEvent(s, ProcessStarted, At(rev, indexStarted)))
 	}
 	if ended {
-		out = append(out, processEvent(s, endOf(s), At(rev, indexEnded)))
+		out = append(out, processEvent(s, EndOf(s), At(rev, indexEnded)))
 	}
 	return out
 }
@@ -49,8 +49,8 @@ func ProcessAt(s *process.Summary, p Position) (Event, bool) {
 	return OfProcess(s, p.Rev(), !ended, ended)[0], true
 }
 
-// endOf returns the type of the event that reports the end of a process.
-func endOf(s *process.Summary) Type {
+// EndOf returns the type of the event that reports the end of a process.
+func EndOf(s *process.Summary) Type {
 	switch {
 	case s.Exit.Seen():
 		return ProcessExited

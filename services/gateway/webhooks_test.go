@@ -75,6 +75,33 @@ func TestBatchOfWebhook(t *testing.T) {
 	f.do("PATCH", path, `{"format":"e2b"}`).wantError(t, "batches in E2B's format", 400)
 }
 
+// The lag has the ends of processes that were not delivered: no deliverer runs here.
+func TestLagOfWebhookHasProcesses(t *testing.T) {
+	f := newFixture(t)
+	lag := func(what string, want ...string) {
+		t.Helper()
+		if err := f.view.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got := f.do("GET", "/metrics", "").body
+		for _, line := range want {
+			if !strings.Contains(got, "\n"+line+"\n") {
+				t.Errorf("%s: no line %s", what, line)
+			}
+		}
+	}
+	var made hookBody
+	f.do("POST", "/events/webhooks", strings.Replace(newHook, "sandbox.lifecycle.created", "process.exited", 1)).decodeWant(t, 201, &made)
+	m := f.create(base)
+	lag("before", "millrace_webhook_lag_events 0", "millrace_webhooks_lagging 0")
+	for range 3 {
+		f.run(m, "echo", "x")
+	}
+	lag("three processes", "millrace_webhook_lag_events 3", "millrace_webhooks_lagging 1")
+	f.do("PATCH", "/events/webhooks/"+made.ID, `{"events":["process.lost"]}`).decodeWant(t, 200, &made)
+	lag("of another type", "millrace_webhook_lag_events 0", "millrace_webhooks_lagging 0")
+}
+
 // A webhook continues after a cursor that it returned before.
 func TestReplayAfterACursor(t *testing.T) {
 	f := newFixture(t)

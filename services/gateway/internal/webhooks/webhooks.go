@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"context"
+	"math"
 	"reflect"
 	"slices"
 	"time"
@@ -323,21 +324,46 @@ func (ws *Webhooks) SandboxLifecycle(ctx context.Context, p core.Principal, id s
 // WebhookTotals sums up the deliveries of all webhooks, also removed ones, and their lag.
 type WebhookTotals struct {
 	catalog.HookTotals
-	Lag     int            // undelivered events
+	Lag     int            // undelivered events; of ends of processes at most maxLag for a webhook
 	Lagging int            // webhooks with undelivered events
 	Spans   webhook.Cursor // of the export of spans; its Rev is 0 if there was none
 }
 
+// maxLag is how many processes that ended after the last cursor are looked at. The alert is below it.
+const maxLag = 20000
+
 // WebhookTotals folds the cursors of all webhooks.
 func (ws *Webhooks) WebhookTotals() WebhookTotals {
 	t := WebhookTotals{HookTotals: ws.core.View.HookTotals(), Spans: ws.core.View.SpansCursor()}
-	all := ws.core.View.Webhooks(func(*catalog.Hook) bool { return true })
+	all := ws.core.View.Webhooks(func(h *catalog.Hook) bool { return h.Enabled })
+	ended := ws.endedAfterCursors(all)
 	for i := range all {
 		h := &all[i]
-		if n := ws.core.View.LifecycleLag(h.Tenant, h.After(), h.Receives); h.Enabled && n > 0 {
+		n := ws.core.View.LifecycleLag(h.Tenant, h.After(), h.Receives)
+		for k := range ended {
+			if e := &ended[k]; e.Tenant == h.Tenant && e.Rev > h.AfterProcesses().Rev() && h.Receives(webhook.EndOf(&e.Summary)) {
+				n++
+			}
+		}
+		if n > 0 {
 			t.Lag += n
 			t.Lagging++
 		}
 	}
 	return t
+}
+
+// endedAfterCursors returns the first processes that ended after the last cursor of the webhooks that
+// receive events of processes.
+func (ws *Webhooks) endedAfterCursors(all []catalog.Hook) []catalog.EndedProcess {
+	last, receives := uint64(math.MaxUint64), false
+	for i := range all {
+		if h := &all[i]; h.ReceivesProcesses() {
+			last, receives = min(last, h.AfterProcesses().Rev()), true
+		}
+	}
+	if !receives {
+		return nil
+	}
+	return ws.core.View.EndedAfter(last, maxLag)
 }
