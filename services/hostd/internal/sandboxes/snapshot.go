@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
@@ -81,8 +82,13 @@ func (sn *snapshotter) handle(run context.Context, c command.Command, t command.
 func (sn *snapshotter) capture(ctx context.Context, t command.TakeSnapshot) error {
 	sn.mu.Lock()
 	defer sn.mu.Unlock()
-	if s, ok := sn.sb.cfg.View.Snapshot(t.ID); ok && s.Sandbox == sn.sb.id {
-		return nil // a previous run completed it
+	// A command that is read again must not replace the files: sandboxes may be based on them.
+	s, ok, err := catalog.Find(ctx, sn.sb.cfg.View, func() (sandbox.Snapshot, bool) { return sn.sb.cfg.View.Snapshot(t.ID) })
+	if err != nil {
+		return err
+	}
+	if ok && s.Sandbox == sn.sb.id {
+		return nil
 	}
 	if !sn.sb.adopted { // an adopted sandbox is past its creation
 		select {
