@@ -129,9 +129,10 @@ func (b *tab) makesKey(up *rig.Up) {
 	b.clicks("dialog button.primary")
 	b.until(`document.querySelector('dialog[open] pre')`)
 	key := value[string](b, `document.querySelector('dialog pre').textContent`)
-	b.press("Done")
 	up.Want(b.t, 200, "GET", "/sandboxes", nil, "X-API-KEY", key)
-	b.clicks(`[aria-label="Revoke laptop"]`)
+	b.until(`document.querySelector('[aria-label="Revoke laptop"]')`)
+	// The next question can come before the browser has reported the end of the last dialog.
+	b.run(chromedp.Evaluate(`document.querySelector('dialog button.primary').click(); document.querySelector('[aria-label="Revoke laptop"]').click()`, nil))
 	b.confirms()
 	b.until(`!document.querySelector('[aria-label="Revoke laptop"]')`)
 	up.Want(b.t, 401, "GET", "/sandboxes", nil, "X-API-KEY", key)

@@ -55,9 +55,11 @@ export const button = (label, action, props) => h('button', { type: 'button', on
  * @returns {Promise<string>}
  */
 export function dialog(title, content, buttons) {
-	const el = $('dialog');
-	if (el.open) el.close('');
-	el.returnValue = '';
+	const last = $('dialog');
+	if (last.open) last.close('');
+	const el = last.cloneNode(false); // the close event of the last one can be late
+	el.removeAttribute('open');
+	last.replaceWith(el);
 	fill(el, h('form', { method: 'dialog' }, h('h2', { id: 'dialog-title' }, title), content, h('menu', null, buttons)));
 	el.showModal();
 	return new Promise((done) => el.addEventListener('close', () => done(el.returnValue), { once: true }));
