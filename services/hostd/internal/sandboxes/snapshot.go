@@ -82,13 +82,8 @@ func (sn *snapshotter) handle(run context.Context, c command.Command, t command.
 func (sn *snapshotter) capture(ctx context.Context, t command.TakeSnapshot) error {
 	sn.mu.Lock()
 	defer sn.mu.Unlock()
-	// A command that is read again must not replace the files: sandboxes may be based on them.
-	s, ok, err := catalog.Find(ctx, sn.sb.cfg.View, func() (sandbox.Snapshot, bool) { return sn.sb.cfg.View.Snapshot(t.ID) })
-	if err != nil {
+	if taken, err := sn.taken(ctx, t.ID); taken || err != nil {
 		return err
-	}
-	if ok && s.Sandbox == sn.sb.id {
-		return nil
 	}
 	if !sn.sb.adopted { // an adopted sandbox is past its creation
 		select {
@@ -136,6 +131,13 @@ func (sn *snapshotter) capture(ctx context.Context, t command.TakeSnapshot) erro
 		return []sandbox.Body{sandbox.Snapshotted{Snapshot: t.ID, Memory: t.Memory}}, nil
 	})
 	return err
+}
+
+// taken reports whether the log has a snapshot. A command that is read again must not replace its
+// files: sandboxes may be based on them.
+func (sn *snapshotter) taken(ctx context.Context, id sandbox.SnapshotID) (bool, error) {
+	s, ok, err := catalog.Find(ctx, sn.sb.cfg.View, func() (sandbox.Snapshot, bool) { return sn.sb.cfg.View.Snapshot(id) })
+	return ok && s.Sandbox == sn.sb.id, err
 }
 
 // describe returns the log's entry of a snapshot that was taken.
