@@ -24,6 +24,9 @@ import (
 // maxSpans is the maximum number of processes in one request.
 const maxSpans = 512
 
+// idleTimeout is how long a connection to the receiver is kept without a request.
+const idleTimeout = 90 * time.Second
+
 // exporter exports the spans of processes that ended, in the order in which they did, as long as there are
 // any and it holds the claim. A request that fails is repeated until the receiver accepts it, or says that
 // it never will.
@@ -36,7 +39,10 @@ type exporter struct {
 // newSpanClient returns a client for the receiver of spans, which the operator has chosen. It follows no
 // redirect, which would receive the headers.
 func newSpanClient(to *tracing.Settings) *http.Client {
-	t := &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: to.Roots}}
+	t := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: to.Roots},
+		IdleConnTimeout: idleTimeout,
+	}
 	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
