@@ -25,7 +25,8 @@ import (
 // host is a sandbox with one file, f, of five bytes.
 type host struct {
 	modified time.Time
-	broken   error // of the answer to a read of the file
+	broken   error  // of the answer to a read of the file
+	more     string // bytes that the file has when it is read, besides the five
 }
 
 // stream is the answer to a request about files.
@@ -51,7 +52,7 @@ func (h *host) OpenFiles(ctx context.Context, _ core.Principal, _ sandbox.ID, re
 	}
 	answer := file.AppendFrame(nil, entry)
 	if req.Op == file.OpRead {
-		answer = append(answer, "later"...)
+		answer = append(answer, "later"+h.more...)
 	}
 	return core.OpenFilesOver(ctx, stream{bytes.NewReader(answer), io.Discard}, req)
 }

@@ -293,7 +293,7 @@ func (ms *Mounts) pushOne(ctx context.Context, m *mount, name workspace.Path, wa
 				return err
 			})
 		}
-		return ms.cfg.Store.Put(ctx, m.of, name, want.size, &unchanged{r: f, same: same})
+		return ms.cfg.Store.Put(ctx, m.of, name, want.size, &unchanged{r: f, left: want.size, same: same})
 	})
 }
 
@@ -309,18 +309,25 @@ func entryState(f *core.Files) (state, error) {
 	return state{e.GetSize(), e.GetModifiedTime().AsTime()}, err
 }
 
-// unchanged reads a file, and fails at its end if the file has changed since: its bytes could be of both states.
+// unchanged reads a file, and fails instead of returning its last bytes if the file has changed since: its bytes could
+// be of both states. A file that has another size by then has changed, too.
 type unchanged struct {
 	r    io.Reader
+	left int64
 	same func() error
 }
 
 // Read reads.
 func (u *unchanged) Read(p []byte) (int, error) {
 	n, err := u.r.Read(p)
-	if errors.Is(err, io.EOF) {
+	u.left -= int64(n)
+	end := errors.Is(err, io.EOF)
+	switch {
+	case u.left < 0, end && u.left > 0:
+		return 0, errChanging
+	case u.left == 0 && (n > 0 || end):
 		if changed := u.same(); changed != nil {
-			return n, changed
+			return 0, changed
 		}
 	}
 	return n, err

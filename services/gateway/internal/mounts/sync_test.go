@@ -3,6 +3,7 @@ package mounts
 import (
 	"errors"
 	"io"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -66,13 +67,39 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// A file that changed while it was read fails at its end, so that no mixture is stored.
+// A file that changed while it was read fails before its last bytes, so that no mixture is stored: also if it has
+// grown or shrunk, and if the store reads no further than the size.
 func TestFileThatChangesIsNotStored(t *testing.T) {
-	for _, want := range []error{nil, errChanging} {
-		got, err := io.ReadAll(&unchanged{r: strings.NewReader("bytes"), same: func() error { return want }})
-		if !errors.Is(err, want) || string(got) != "bytes" {
-			t.Errorf("%q, %v", got, err)
+	for _, tt := range []struct {
+		has     string
+		changed error
+		want    error
+	}{{"bytes", nil, nil}, {"bytes", errChanging, errChanging}, {"bytes and more", errChanging, errChanging}, {"byte", nil, errChanging}, {"", nil, errChanging}} {
+		u := &unchanged{r: strings.NewReader(tt.has), left: 5, same: func() error { return tt.changed }}
+		if _, err := io.CopyN(io.Discard, u, 5); !errors.Is(err, tt.want) {
+			t.Errorf("%q: %v, want %v", tt.has, err, tt.want)
 		}
+	}
+	if _, err := io.ReadAll(&unchanged{r: strings.NewReader("bytes and more"), left: 5, same: func() error { return nil }}); !errors.Is(err, errChanging) {
+		t.Errorf("a file that has grown: %v", err)
+	}
+	empty := &unchanged{r: strings.NewReader("x"), same: func() error { return nil }}
+	if _, err := io.ReadAll(empty); !errors.Is(err, errChanging) {
+		t.Errorf("a file that was empty: %v", err)
+	}
+}
+
+// A file that grows while it is stored is no failure: the next synchronization stores it.
+func TestFileThatGrowsIsStoredLater(t *testing.T) {
+	h, s := &host{modified: time.Unix(20, 0), more: "!"}, &files{content: "early", modified: time.Unix(10, 0)}
+	ms := New(Config{Store: s, Files: h, Gateways: cluster{}, Slog: slog.New(slog.DiscardHandler)})
+	m := newMount(ms)
+	if err := ms.sync(t.Context(), m, true); err != nil || s.content != "early" || m.unstored().Count != 1 {
+		t.Errorf("%v, stored %q, %+v", err, s.content, m.unstored())
+	}
+	h.more = ""
+	if err := ms.sync(t.Context(), m, true); err != nil || s.content != "later" || m.unstored().Count != 0 {
+		t.Errorf("%v, stored %q, %+v", err, s.content, m.unstored())
 	}
 }
 
