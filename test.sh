@@ -13,7 +13,27 @@ cd "$(dirname "$0")"
 
 lint=github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-step() { printf '\n== %s\n' "$*"; }
+# log has the current step, and the failed tests with their first errors. They are printed
+# last, because services for continuous integration often keep only the end of the output.
+log=$(mktemp -d)
+trap 'summary $?' EXIT
+
+step() {
+	printf '\n== %s\n' "$*"
+	echo "$*" >"$log/step"
+}
+
+# summary STATUS prints the failed tests at the end of the script.
+summary() {
+	if [ -s "$log/failed" ]; then
+		printf '\n== failed tests, and their first errors\n'
+		cat "$log/failed"
+	fi
+	if [ "$1" != 0 ]; then
+		printf '\nFAILED (%s) in the step: %s\n' "$1" "$(cat "$log/step")"
+	fi
+	rm -rf "$log"
+}
 
 missing=()
 need() { # need COMMAND PACKAGE... adds the packages to those to install if COMMAND does not exist
@@ -100,27 +120,45 @@ needs_e2e() {
 # kill servers, and an election can be late on a loaded machine. A test that fails twice has
 # failed; the first failure is printed. Data races are not retried.
 again() {
-	local flags=() log failed package tests
+	local flags=() failed package tests
 	while [ "$1" != -- ]; do
 		flags+=("$1")
 		shift
 	done
 	shift
-	log=$(mktemp)
-	if go test "${flags[@]}" "$@" 2>&1 | tee "$log"; then
-		rm -f "$log"
+	if run "" "${flags[@]}" "$@"; then
 		return
 	fi
-	failed=$(failures "$log")
-	if [ -z "$failed" ] || grep -aq 'WARNING: DATA RACE' "$log"; then
-		rm -f "$log"
+	failed=$(failures "$log/output")
+	if [ -z "$failed" ] || grep -aq 'WARNING: DATA RACE' "$log/output"; then
 		return 1
 	fi
-	rm -f "$log"
 	while read -r package tests; do
 		step "retry failed tests: $package $tests"
-		go test "${flags[@]}" -p 1 -count=1 ${tests:+-run "$tests"} "$package" </dev/null || return 1
+		run " again" "${flags[@]}" -p 1 -count=1 ${tests:+-run "$tests"} "$package" </dev/null || return 1
+		echo "passed when repeated: $package $tests" >>"$log/failed"
 	done <<<"$failed"
+}
+
+# run NOTE ARGUMENT... runs go test, keeps its output, and adds what failed to the summary.
+run() {
+	local note=$1
+	shift
+	if go test "$@" 2>&1 | tee "$log/output"; then
+		return
+	fi
+	errors "$note" "$log/output" >>"$log/failed"
+	return 1
+}
+
+# errors NOTE LOG prints the failed tests of a log, each with its first errors, and their packages.
+errors() {
+	awk -v note="$1" '
+		match($0, /--- FAIL: /) { print "failed" note ": " substr($0, RSTART + RLENGTH); left = 4; next }
+		/^(panic: |fatal error: |WARNING: DATA RACE)/ { print "\t" substr($0, 1, 300) }
+		/^FAIL[ \t]+[^ \t]/ { print "\tin " substr($0, 6) }
+		/^[ \t]+[A-Za-z0-9_]+\.go:[0-9]+: / && left-- > 0 { print substr($0, 1, 300) }
+		/^(--- |=== |ok|FAIL)/ { left = 0 }' "$2"
 }
 
 # failures LOG prints a line for each failed package: its path, and a pattern of its failed
