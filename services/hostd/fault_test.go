@@ -156,7 +156,7 @@ func testInterrupted(r *rig, t *testing.T, point string, n int) {
 		t.Errorf("sandbox %q: %s", s.Phase, s.Cause)
 	}
 	if rec := r.whole(sleeper); !strings.HasPrefix(describe(rec.end()), "sandbox_gone") || string(rec.out[process.Stdout]) != "ready\n" {
-		t.Errorf("sleeper: %s %q", describe(rec.end()), rec.out)
+		t.Errorf("sleeper: %s %q, %+v", describe(rec.end()), rec.out, rec.end())
 	}
 	for _, id := range []process.ID{dialog, sleeper, missing} {
 		if sum := r.summary(id); sum.Active() || (id != missing && (sum.PID == 0 || sum.Started.IsZero())) {
