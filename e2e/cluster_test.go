@@ -11,6 +11,7 @@ import (
 // doctor --cluster finds nothing in a healthy cluster, names a server that was killed, and finds
 // nothing again once it is back.
 func TestDoctorExplainsACluster(t *testing.T) {
+	t.Parallel()
 	s := newTopology(t, rig.Topology{NATS: 3})
 	examined := func(healthy bool, want string) {
 		t.Helper()

@@ -18,6 +18,7 @@ func TestFaultHostKilledOfEveryDriver(t *testing.T) {
 		processes int
 	}{{"namespace", nil, 20}, {"gvisor", nil, 20}, {"microvm", []string{"--tcg"}, 6}} {
 		t.Run(d.name, func(t *testing.T) {
+			t.Parallel() // the emulated machine uses one CPU, the others mostly wait
 			rig.SkipUnless(t, rig.Options{Driver: d.name, Args: d.args})
 			s := newTopology(t, rig.Topology{Driver: d.name, HostArgs: d.args})
 			killedUnderPrinters(t, s, d.processes)

@@ -37,6 +37,7 @@ func TestFaultUpgrade(t *testing.T) {
 // A hostd of another protocol version refuses the shims of the previous one: the records of
 // their processes end without an exit code, and new sandboxes work.
 func TestFaultOtherProtocolVersion(t *testing.T) {
+	t.Parallel()
 	other := rig.Changed(t, protocolFile, "const Version = 1\n", "const Version = 2\n")
 	u := rig.NewUp(t, rig.Options{Binary: other})
 	box := u.Create(t).ID

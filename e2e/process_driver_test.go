@@ -15,6 +15,7 @@ func TestProcessesOfEveryDriver(t *testing.T) {
 		args []string
 	}{{"namespace", nil}, {"gvisor", nil}, {"microvm", []string{"--tcg"}}, {"direct", nil}} {
 		t.Run(d.name, func(t *testing.T) {
+			t.Parallel() // the emulated machine uses one CPU, the others mostly wait
 			rig.SkipUnless(t, rig.Options{Driver: d.name, Args: d.args})
 			a := newTopology(t, rig.Topology{Driver: d.name, HostArgs: d.args}).APIs[0]
 			box := a.Create(t, "timeout", 3600).ID

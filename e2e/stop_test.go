@@ -23,6 +23,7 @@ func TestRolesStopInTimeWithoutNATS(t *testing.T) {
 		{"NATS is down", (*rig.Program).Kill9},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel() // it mostly waits for the bounds
 			s := rig.NewSplit(t, rig.Topology{})
 			api := s.APIs[0]
 			box := api.Create(t)
