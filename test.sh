@@ -11,11 +11,13 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-lint=github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+linter=github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 # log has the current step, and the failed tests with their first errors. They are printed
 # last, because services for continuous integration often keep only the end of the output.
 log=$(mktemp -d)
+echo start >"$log/step"
+beside=
 trap 'summary $?' EXIT
 
 step() {
@@ -23,8 +25,26 @@ step() {
 	echo "$*" >"$log/step"
 }
 
+# start_beside COMMAND... runs a command while the script continues. It receives the CPU time that
+# is left, so that it does not slow the tests down. finish_beside waits for it and prints its output.
+start_beside() {
+	set -m # with a process group of its own, which can be ended as a whole
+	("$@") >"$log/beside" 2>&1 </dev/null &
+	set +m
+	beside=$!
+}
+
+finish_beside() {
+	local status=0
+	wait "$beside" || status=$?
+	beside=
+	cat "$log/beside"
+	return "$status"
+}
+
 # summary STATUS prints the failed tests at the end of the script.
 summary() {
+	[ -z "$beside" ] || kill -- "-$beside" 2>/dev/null || true
 	if [ -s "$log/failed" ]; then
 		printf '\n== failed tests, and their first errors\n'
 		cat "$log/failed"
@@ -178,6 +198,13 @@ failures() {
 		}' "$1"
 }
 
+# lint runs with the scheduler's policy for idle time where chrt exists.
+lint() {
+	chrt --idle --pid 0 "$BASHPID" 2>/dev/null || true
+	GOBIN=$log go install "$linter"
+	"$log/golangci-lint" run --timeout 1h ./... ./e2e/...
+}
+
 unit() {
 	needs_unit
 	install
@@ -186,8 +213,7 @@ unit() {
 	go vet work
 	step "type-check for the other systems"
 	go test -timeout 10m ./internal/arch/systems
-	step "lint"
-	go run "$lint" run ./... ./e2e/...
+	start_beside lint
 	step "build the helper programs of hostd (minutes, the first time)"
 	go test -timeout 30m -run TestBuildsAllPrograms ./services/hostd/internal/helperbin
 	step "tests, with the race detector and the fuzz seeds"
@@ -199,6 +225,8 @@ unit() {
 	local long='/(services/hostd|driver/namespace|services/gateway|events|internal/shim)$'
 	all=$(go list ./... | grep -Ev "$plain|$systems")
 	again -race -timeout 20m -p 3 -- $(grep -E "$long" <<<"$all") $(grep -Ev "$long" <<<"$all")
+	step "lint"
+	finish_beside
 	step "counts, and tests of the drivers gvisor and jail, without the race detector"
 	again -timeout 20m -- $(go list ./... | grep -E "$plain")
 	step "module runsc"
