@@ -42,17 +42,24 @@ func (f Format) String() string {
 	return string(f)
 }
 
-const badRequest = 400 // status of HTTP
+// Statuses of HTTP.
+const (
+	badRequest = 400
+	tooLarge   = 413
+)
+
+// Refuses reports whether a status says that the same request will never be accepted.
+func Refuses(status int) bool { return status == badRequest || status == tooLarge }
 
 // Final reports whether an attempt that failed was the last one. E2B's receivers get so many
 // attempts. The others get an event until it is accepted, or no longer kept; an OTLP receiver that
-// calls the request bad would do so again.
+// calls the request bad or too large would do so again.
 func (f Format) Final(number, attempts, status int) bool {
 	switch f {
 	case FormatStandard:
 		return false
 	case FormatOTLP:
-		return status == badRequest
+		return Refuses(status)
 	}
 	return number >= attempts
 }

@@ -237,7 +237,7 @@ func (x *exporter) post(ctx context.Context, body []byte) (rejected uint64, err 
 	defer resp.Body.Close()
 	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
 	switch code := resp.StatusCode; {
-	case code == http.StatusBadRequest || code == http.StatusRequestEntityTooLarge:
+	case webhook.Refuses(code):
 		return 0, refused(code)
 	case code < 200 || code > 299:
 		return 0, fmt.Errorf("receiver responded with status %d", code)

@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -71,7 +72,7 @@ func (w *worker) launchBatch(ctx context.Context, h *catalog.Hook, now time.Time
 	if w.batch || w.pause.After(now) {
 		return
 	}
-	items := fitting(nextBatch(w.queue, w.lives, h.Batch))
+	items := fitting(nextBatch(w.queue, w.lives, cmp.Or(w.limit, h.Batch)))
 	if len(items) == 0 {
 		return
 	}
@@ -88,6 +89,9 @@ func (w *worker) launchBatch(ctx context.Context, h *catalog.Hook, now time.Time
 		w.results <- result{items, a} // has capacity for all results
 	}()
 }
+
+// refusedBatch reports whether a receiver refused several events together: it may accept some of them.
+func refusedBatch(a *webhook.Attempt) bool { return a.Events > 1 && webhook.Refuses(int(a.Status)) }
 
 // nextBatch returns the first items of two queues that are not done, oldest first, at most most of
 // them. Those of each queue stay in their order.

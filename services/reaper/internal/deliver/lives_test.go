@@ -260,3 +260,68 @@ func TestBatchHasALimitOfBytes(t *testing.T) {
 		t.Errorf("%d requests", requests)
 	}
 }
+
+// A receiver that refuses a batch gets its parts: a collector never misses other events because of one that it
+// cannot accept, and one with a lower limit than ours gets all of them.
+func TestRefusedBatchIsDivided(t *testing.T) {
+	ids := processes("i1", 100)
+	for _, tt := range []struct {
+		format webhook.Format
+		status int // for batches of more than seven events, and in OTLP for those with the bad process
+		bad    process.ID
+	}{{webhook.FormatOTLP, http.StatusBadRequest, ids[40]}, {webhook.FormatStandard, http.StatusRequestEntityTooLarge, ""}} {
+		t.Run(string(tt.format), func(t *testing.T) {
+			w := newWorld(t, eventstest.Open(t, eventstest.Start(t)))
+			var mu sync.Mutex
+			got := make(map[string]bool)
+			sink := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				raw, err := io.ReadAll(r.Body)
+				if err != nil {
+					return // the deliverer was interrupted
+				}
+				named := slices.DeleteFunc(slices.Clone(ids), func(id process.ID) bool { return !strings.Contains(string(raw), string(id)) })
+				mu.Lock()
+				defer mu.Unlock()
+				if len(named) > 7 || slices.Contains(named, tt.bad) {
+					rw.WriteHeader(tt.status)
+					return
+				}
+				for _, id := range named {
+					got[string(id)] = true
+				}
+			}))
+			t.Cleanup(sink.Close)
+			h := w.hookOf("a", sink.URL, tt.format)
+			h.Batch, h.Types = 50, []webhook.Type{webhook.ProcessStarted}
+			_, err := w.log.PutWebhook(w.ctx, &h)
+			w.ok(err)
+			for _, id := range ids {
+				w.run("a", id, nil)
+			}
+			w.ok(w.view.Sync(w.ctx))
+			w.deliver(w.config())
+			var givenUp uint64
+			if tt.bad != "" {
+				givenUp = 1
+			}
+			changed, stop := w.view.Changes()
+			defer stop()
+			for {
+				now, ok := w.view.Webhook("a", h.ID)
+				if ok && now.Cursor.Done == uint64(len(ids))-givenUp && now.Cursor.GivenUp == givenUp {
+					break
+				}
+				select {
+				case <-changed:
+				case <-w.ctx.Done():
+					t.Fatalf("%+v", now.Cursor)
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if len(got) != len(ids)-int(givenUp) || got[string(tt.bad)] {
+				t.Errorf("%d processes came", len(got))
+			}
+		})
+	}
+}

@@ -48,7 +48,7 @@ func (d *deliverer) attempt(ctx context.Context, h *catalog.Hook, all []*webhook
 	a.Took = time.Since(began)
 	if err != nil {
 		a.Error = clip(describe(err, d.cfg.Timeout), maxError)
-		a.Last = h.Format.Final(number, d.cfg.Attempts, int(a.Status)) && ctx.Err() == nil
+		a.Last = h.Format.Final(number, d.cfg.Attempts, int(a.Status)) && !refusedBatch(&a) && ctx.Err() == nil
 	}
 	return a
 }

@@ -57,6 +57,7 @@ type worker struct {
 	extra   []*item // requested redeliveries
 	running int
 	batch   bool         // a batch is being sent
+	limit   int          // of the events in the next batch; 0: that of the webhook
 	failing bool         // the last attempt failed
 	pause   time.Time    // end of the pause before the next batch
 	reader  lives.Cursor // after lives
@@ -243,10 +244,16 @@ func (w *worker) settle(r *result) {
 	w.cursor.Attempts++
 	w.dirty = true
 	w.failing = r.attempt.Failed()
+	next := time.Now().Add(w.d.backoff(int(r.attempt.Number)))
 	if r.attempt.Events > 0 {
 		w.batch = false
 	}
-	next := time.Now().Add(w.d.backoff(int(r.attempt.Number)))
+	if !w.failing || r.attempt.Last {
+		w.limit = 0
+	}
+	if refusedBatch(&r.attempt) { // each half at once, until the events that the receiver refuses are alone
+		w.limit, next = len(r.items)/2, time.Now()
+	}
 	for _, it := range r.items {
 		it.busy = false
 		it.attempts++
