@@ -24,19 +24,14 @@ func (f *fixture) scripted() {
 		if spec.Tag != nil && strings.HasPrefix(*spec.Tag, "context:") {
 			return "ready\n", false, true
 		}
-		var r struct {
-			Mode, Code string
-			Options    *struct{ Clean, Build, Exec string }
-		}
+		var r struct{ Code, Clean, Build, Exec string }
 		if len(spec.Args) < 7 || json.Unmarshal([]byte(strings.Join(spec.Args[6:], "")), &r) != nil {
 			return "", false, false
 		}
 		if strings.Contains(r.Code, "compgen") {
 			return `{"type":"stdout","text":"awk\nalias\n"}` + "\n" + fmt.Sprintf(ended, 0), true, true
 		}
-		if out = r.Code; r.Mode == "batch" {
-			out = r.Options.Clean + r.Options.Build + r.Options.Exec
-		}
+		out = r.Code + r.Clean + r.Build + r.Exec
 		return out, strings.Contains(out, "end_of_execution"), true
 	}
 }

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,28 +23,36 @@ type testRun struct {
 
 func (c *testContext) begin(run Run) *testRun {
 	c.t.Helper()
-	request := map[string]any{"mode": "query", "code": run.Code, "options": run.Batch}
-	if run.Batch != nil {
-		request["mode"] = "batch"
-	}
-	raw, err := json.Marshal(request)
+	return c.prepare(run).start()
+}
+
+// prepare returns a run that has not started.
+func (c *testContext) prepare(run Run) *testRun {
+	c.t.Helper()
+	args, err := run.args(c.address, c.Language)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	r := &testRun{t: c.t, cmd: exec.CommandContext(c.t.Context(), "python3", "-S", "-E", "-c", runClient, c.address, c.Language, string(raw))}
+	r := &testRun{t: c.t, cmd: exec.CommandContext(c.t.Context(), "python3", args...)}
 	r.cmd.Dir, r.cmd.SysProcAttr = c.t.TempDir(), &syscall.SysProcAttr{Setpgid: true}
+	return r
+}
+
+func (r *testRun) start() *testRun {
+	r.t.Helper()
+	var err error
 	if r.in, err = r.cmd.StdinPipe(); err != nil {
-		c.t.Fatal(err)
+		r.t.Fatal(err)
 	}
 	out, err := r.cmd.StdoutPipe()
 	if err == nil {
 		err = r.cmd.Start()
 	}
 	if err != nil {
-		c.t.Fatal(err)
+		r.t.Fatal(err)
 	}
 	r.out = bufio.NewReader(out)
-	c.t.Cleanup(func() {
+	r.t.Cleanup(func() {
 		syscall.Kill(-r.cmd.Process.Pid, syscall.SIGKILL)
 		r.cmd.Wait()
 	})
@@ -159,13 +169,30 @@ func TestRunsHaveExitCodes(t *testing.T) {
 	t.Parallel()
 	for language, codes := range map[string]map[string]string{
 		"python": {"1/0": "!ZeroDivisionError.1", "print('a')": "a\n.0", "import os; os._exit(3)": "!KernelDied.130"},
-		"bash":   {"echo a; false": "a\n.1", "(exit 42)": ".42", "echo b": "b\n.0"},
+		"bash":   {"echo a; false": "a\n.1", "(exit 42)": ".42", "echo b": "b\n.0", "echo c; exit 3": "c\n.3", "exit": ".0", "kill -9 $$": "!KernelDied.130"},
 	} {
 		c := newContext(t, newSandbox(), "c", language)
 		for code, want := range codes {
 			if got := c.begin(Run{Code: code}).until(endOfRun); got != want {
 				t.Errorf("%s: %s: %q, want %q", language, code, got, want)
 			}
+		}
+	}
+}
+
+// Modules in the working directory are the user's: a run does not import them.
+func TestRunsIgnoreModulesOfTheUser(t *testing.T) {
+	t.Parallel()
+	c := newContext(t, newSandbox(), "c", "bash")
+	for _, run := range []Run{{Code: "echo a"}, {Batch: &Batch{Exec: "echo a"}}} {
+		r := c.prepare(run)
+		for _, name := range []string{"json", "_socket", "selectors", "subprocess"} {
+			if err := os.WriteFile(filepath.Join(r.cmd.Dir, name+".py"), []byte("1/0"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := r.start().until(endOfRun); !strings.HasSuffix(got, "a\n.0") {
+			t.Errorf("%+v: %q", run, got)
 		}
 	}
 }

@@ -43,7 +43,7 @@ class Kernel:
                 if select.select([self.r], [], [], 0.05)[0]:
                     held += os.read(self.r, 64)
                 elif self.shell.poll() is not None:
-                    raise RuntimeError("the shell ended with code %d" % self.shell.returncode)
+                    raise ended(self.shell.returncode)
                 continue
             what, _, held = held.partition(b"\n")
             if not what.startswith(b"read"):
@@ -66,5 +66,18 @@ def quoted(text):
     return "'" + text.replace("'", "'\\''") + "'"
 
 
+def ended(code):
+    """The error of code that ended the shell. For a run, the status of the shell is its exit code."""
+    if given.conn is None:
+        return RuntimeError("the shell ended with code %d" % code)
+    if code < 0:
+        return Killed("the shell was killed by signal %d" % -code)
+    return Exit("exit status %d" % code)
+
+
 class Exit(Exception):
     pass
+
+
+class Killed(Exception):
+    name_there = "KernelDied"
