@@ -162,7 +162,7 @@ func (s *server) middleware() {
 		s.metrics.Count,
 		s.recovered,
 		requestID,
-		backendai.Limits,
+		backendai.Headers,
 		httpconn.RejectFraming,
 		s.forwardToPort, // the rest is for our own API
 		s.budgetAnswer,

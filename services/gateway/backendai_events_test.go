@@ -58,6 +58,9 @@ func (l *listener) next() (e sent, ok bool) {
 		if err != nil {
 			return e, false
 		}
+		if !strings.HasSuffix(line, "\r\n") {
+			l.t.Errorf("line %q", line)
+		}
 		field, value, _ := strings.Cut(strings.TrimRight(line, "\r\n"), ": ")
 		switch field {
 		case "id":

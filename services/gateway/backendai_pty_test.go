@@ -153,7 +153,7 @@ func TestBackendAITerminalRejected(t *testing.T) {
 	s := f.signer()
 	s.create("/session", `{"image":"base","name":"term"}`, 201)
 	for path, want := range map[string]int{
-		"/stream/session/none/pty": 404, "/stream/session/term/pty?app=none": 404, "/stream/session/term/none": 404, "/socket.io/": 401,
+		"/stream/session/none/pty": 404, "/stream/session/term/pty?app=none": 404, "/stream/session/term/none": 404, "/socket.io/": 404, "/socket.io/?EIO=4&transport=websocket": 404,
 	} {
 		if _, resp, err := s.dial(path); err == nil || resp == nil || resp.StatusCode != want {
 			t.Errorf("%s: %v, %v; want %d", path, resp, err, want)

@@ -126,6 +126,11 @@ func TestBackendAIVersion(t *testing.T) {
 			t.Errorf("GET %s: %d %s", path, a.code, a.body)
 		}
 	}
+	for _, path := range []string{"/", "/v4", "/session/none"} {
+		if a := f.do("GET", path, "", "X-Api-Key", ""); a.header.Get("Server") != "millrace" || a.header.Get("X-RateLimit-Limit") != "1000" {
+			t.Errorf("GET %s: %v", path, a.header)
+		}
+	}
 	f.do("GET", "/v10", "", "X-Api-Key", "").want(t, "GET /v10", 401, "")
 }
 
@@ -150,6 +155,8 @@ func TestBackendAIAuthentication(t *testing.T) {
 		"a prefix":              {func(*signer) {}, "/v6/kernel/nothing", 404, "object-not-found"},
 		"no route":              {func(*signer) {}, "/session/a/b/c", 404, "url-not-found"},
 		"announcements":         {func(*signer) {}, "/manager/announcement", 404, "url-not-found"},
+		"virtual folders":       {func(*signer) {}, "/folders", 404, "url-not-found"},
+		"configuration":         {func(*signer) {}, "/config/resource-slots", 404, "url-not-found"},
 		"an unknown key":        {func(s *signer) { s.key = "AKIA" }, missing, 401, "auth-failed"},
 		"another scheme":        {func(s *signer) { s.scheme = "Basic" }, missing, 400, "invalid-auth-params"},
 		"too old a version":     {func(s *signer) { s.version = "v4.20180101" }, missing, 400, "generic-bad-request"},

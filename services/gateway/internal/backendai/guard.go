@@ -18,6 +18,9 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
+// server is the name of the server in responses.
+const server = "millrace"
+
 // anonymousLimit is the limit that requests without a valid signature are told.
 const anonymousLimit = 1000
 
@@ -39,10 +42,11 @@ func (h *Handler) Guard(c *fiber.Ctx) error {
 	return nil
 }
 
-// Limits is middleware that sets the headers about the rate limit, also for requests that are
-// rejected before Guard.
-func Limits(c *fiber.Ctx) error {
+// Headers is middleware that sets the name of the server and the headers about the rate limit, also
+// for requests that are rejected before Guard.
+func Headers(c *fiber.Ctx) error {
 	if route.Part(c).Family == family.BackendAI || c.Path() == "/" {
+		c.Set(fiber.HeaderServer, server)
 		setRate(c, anonymousLimit, anonymousLimit)
 	}
 	return c.Next()

@@ -136,6 +136,8 @@ func TestOf(t *testing.T) {
 		// Backend.AI.
 		{path: "/v4", want: versions},
 		{path: "/manager/announcement", want: backendAI},
+		{path: "/folders", want: backendAI},
+		{path: "/socket.io/", want: versions},
 		{path: "/v9/session", want: backendAI},
 		{path: "/v9/kernel/s1/upload", want: form},
 		{path: "/session/s1/upload", want: form},

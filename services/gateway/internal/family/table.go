@@ -161,7 +161,18 @@ var table = []row{
 	{"/kernel/*/upload/$", form},
 	{"/stream", backendAI},
 	{"/events", backendAI},
-	{"/manager", backendAI}, // not served, but clients expect its errors in this form
+	// Not served, but clients expect errors in their form.
+	{"/admin", backendAI},
+	{"/auth", backendAI},
+	{"/config", backendAI},
+	{"/folders", backendAI},
+	{"/image", backendAI},
+	{"/manager", backendAI},
+	{"/resource", backendAI},
+	{"/scaling-groups", backendAI},
+	{"/services", backendAI},
+	{"/template", backendAI},
+	{"/socket.io", versions}, // an emulation of WebSocket, which does not exist
 
 	// codex, which also has upgrades at /.
 	{"/codex", codex},

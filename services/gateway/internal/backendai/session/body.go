@@ -32,23 +32,23 @@ type Wanted struct {
 // body is the body of a request in all versions of the API. A pointer is nil if the field is
 // absent or null.
 type body struct {
-	Image, Lang *string
-
-	Name             *string
-	SessionName      *string `json:"session_name"`
-	SessionNameCamel *string `json:"sessionName"`
-	ClientToken      *string `json:"clientSessionToken"`
-	ClientTokenSnake *string `json:"client_session_token"`
-	Tag              *string
-	Type             *string
-	SessionType      *string `json:"sessionType"`
-	SessionTypeSnake *string `json:"session_type"`
-	StartupCommand   *string `json:"startupCommand"`
-	StartupSnake     *string `json:"startup_command"`
-	EnqueueOnly      *bool   `json:"enqueueOnly"`
-	EnqueueOnlySnake *bool   `json:"enqueue_only"`
-	ReuseIfExists    *bool   `json:"reuseIfExists"`
-	Reuse            *bool
+	Image            *string  `json:"image"`
+	Lang             *string  `json:"lang"`
+	Name             *string  `json:"name"`
+	SessionName      *string  `json:"session_name"`
+	SessionNameCamel *string  `json:"sessionName"`
+	ClientToken      *string  `json:"clientSessionToken"`
+	ClientTokenSnake *string  `json:"client_session_token"`
+	Tag              *string  `json:"tag"`
+	Type             *string  `json:"type"`
+	SessionType      *string  `json:"sessionType"`
+	SessionTypeSnake *string  `json:"session_type"`
+	StartupCommand   *string  `json:"startupCommand"`
+	StartupSnake     *string  `json:"startup_command"`
+	EnqueueOnly      *bool    `json:"enqueueOnly"`
+	EnqueueOnlySnake *bool    `json:"enqueue_only"`
+	ReuseIfExists    *bool    `json:"reuseIfExists"`
+	Reuse            *bool    `json:"reuse"`
 	MaxWait          *float64 `json:"maxWaitSeconds"`
 	MaxWaitSnake     *float64 `json:"max_wait_seconds"`
 	IdleTimeout      *float64 `json:"idleTimeout"`
@@ -56,22 +56,22 @@ type body struct {
 	ClusterSizeSnake *int64   `json:"cluster_size"`
 	StartsAt         *string  `json:"startsAt"`
 	StartsAtSnake    *string  `json:"starts_at"`
-	Config           *config
+	Config           *config  `json:"config"`
 }
 
 // config is the resources and the environment of a session.
 type config struct {
-	Environ      map[string]string
-	Mounts       json.RawMessage
-	MountMap     json.RawMessage `json:"mount_map"`
-	Resources    map[string]json.RawMessage
-	ClusterSize  *int64          `json:"clusterSize"`
-	Preopen      []int           `json:"preopen_ports"`
-	PreopenCamel []int           `json:"preopenPorts"`
-	Memory       json.RawMessage `json:"instanceMemory"` // MiB
-	Cores        json.RawMessage `json:"instanceCores"`
-	GPUs         json.RawMessage `json:"instanceGPUs"`
-	TPUs         json.RawMessage `json:"instanceTPUs"`
+	Environ      map[string]string          `json:"environ"`
+	Mounts       json.RawMessage            `json:"mounts"`
+	MountMap     json.RawMessage            `json:"mount_map"`
+	Resources    map[string]json.RawMessage `json:"resources"`
+	ClusterSize  *int64                     `json:"clusterSize"`
+	Preopen      []int                      `json:"preopen_ports"`
+	PreopenCamel []int                      `json:"preopenPorts"`
+	Memory       json.RawMessage            `json:"instanceMemory"` // MiB
+	Cores        json.RawMessage            `json:"instanceCores"`
+	GPUs         json.RawMessage            `json:"instanceGPUs"`
+	TPUs         json.RawMessage            `json:"instanceTPUs"`
 }
 
 // Decode decodes and checks a request. Its errors are Invalid with the code [BadParams], or

@@ -152,6 +152,9 @@ func InfoOf(st *sandbox.State, env map[string]string, now time.Time, queries int
 		CPUUsed: cpu.Milliseconds(), Status: Status(st), Created: st.Created.UTC().Format(time.RFC3339Nano),
 		Environ: env, ClusterSize: 1, Ports: Ports(st),
 	}
+	if i.Environ == nil {
+		i.Environ = map[string]string{}
+	}
 	if tag := st.Request.Metadata[metaTag]; tag != "" {
 		i.Tag = &tag
 	}

@@ -26,11 +26,12 @@ func (n *Encoder) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
 		return dst, kind.Newf(kind.Internal, "encode event", "", "%T in events of sessions", e.Body)
 	}
 	n.timer.Sent()
-	id := ""
+	// Lines end with CR and LF, as those of Backend.AI's servers.
 	if b.Cursor != (Cursor{}) {
-		id = b.Cursor.String()
+		dst = append(append(append(dst, "id: "...), b.Cursor.String()...), "\r\n"...)
 	}
-	dst = textenc.AppendMessage(dst, id, b.Name, b.Data)
+	dst = append(append(append(dst, "event: "...), b.Name...), "\r\ndata: "...)
+	dst = append(append(dst, b.Data...), "\r\n\r\n"...)
 	if b.Name == closing {
 		return dst, io.EOF
 	}
@@ -41,7 +42,7 @@ func (n *Encoder) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
 func (n *Encoder) AppendIdle(dst []byte, _ time.Duration) ([]byte, time.Duration) {
 	due, wait := n.timer.Due(time.Now())
 	if due {
-		dst = textenc.AppendComment(dst, "keepalive")
+		dst = append(dst, ": keepalive\r\n\r\n"...)
 	}
 	return dst, wait
 }
