@@ -15,6 +15,7 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -304,19 +305,9 @@ func TestRefusedBatchIsDivided(t *testing.T) {
 			if tt.bad != "" {
 				givenUp = 1
 			}
-			changed, stop := w.view.Changes()
-			defer stop()
-			for {
-				now, ok := w.view.Webhook("a", h.ID)
-				if ok && now.Cursor.Done == uint64(len(ids))-givenUp && now.Cursor.GivenUp == givenUp {
-					break
-				}
-				select {
-				case <-changed:
-				case <-w.ctx.Done():
-					t.Fatalf("%+v", now.Cursor)
-				}
-			}
+			w.cursor(&h, func(x *catalog.Hook) bool {
+				return x.Cursor.Done == uint64(len(ids))-givenUp && x.Cursor.GivenUp == givenUp
+			})
 			mu.Lock()
 			defer mu.Unlock()
 			if len(got) != len(ids)-int(givenUp) || got[string(tt.bad)] {
