@@ -289,7 +289,7 @@ func AppendSpec(dst []byte, s *Spec) []byte {
 	if s.Trace != nil {
 		dst = field.PutMessage(dst, 18, func(dst []byte) []byte { return AppendTrace(dst, s.Trace) })
 	}
-	return dst
+	return field.AppendBool(dst, 19, s.UntilEOF)
 }
 
 // ParseSpec decodes the output of AppendSpec.
@@ -333,6 +333,8 @@ func ParseSpec(b []byte) (Spec, error) {
 			s.Redact = append(s.Redact, string(v))
 		case 18:
 			s.Trace, err = ParseTrace(v)
+		case 19:
+			s.UntilEOF = u != 0
 		}
 		return err
 	})

@@ -16,7 +16,7 @@ func SpecToPB(s *process.Spec) *pb.Spec {
 	out := &pb.Spec{
 		Cmd: s.Cmd, Args: s.Args, SealedEnv: []byte(s.Sealed), Cwd: s.Cwd, User: s.User,
 		Stdin: s.Stdin, Tag: s.Tag, TimeoutNs: int64(s.Timeout), Helper: s.Helper, Exact: s.Exact, Arg0: s.Arg0,
-		Record: uint32(s.Record), SealedCommand: []byte(s.Hidden),
+		Record: uint32(s.Record), SealedCommand: []byte(s.Hidden), UntilEof: s.UntilEOF,
 	}
 	if s.PTY != nil {
 		out.Pty = &pb.Size{Cols: s.PTY.Cols, Rows: s.PTY.Rows}
@@ -38,7 +38,7 @@ func SpecFromPB(s *pb.Spec) process.Spec {
 	out := process.Spec{
 		Cmd: s.Cmd, Args: s.Args, Env: s.Env, Sealed: seal.Text(s.SealedEnv), Cwd: s.Cwd, User: s.User,
 		Stdin: s.Stdin, Tag: s.Tag, Timeout: time.Duration(s.TimeoutNs), Helper: s.Helper, Exact: s.Exact, Arg0: s.Arg0,
-		Record: sandbox.Policy(min(s.Record, uint32(sandbox.RecordNone))), Hidden: seal.Text(s.SealedCommand),
+		Record: sandbox.Policy(min(s.Record, uint32(sandbox.RecordNone))), Hidden: seal.Text(s.SealedCommand), UntilEOF: s.UntilEof,
 	}
 	if s.Pty != nil {
 		out.PTY = &process.Size{Cols: s.Pty.Cols, Rows: s.Pty.Rows}

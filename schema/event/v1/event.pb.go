@@ -526,6 +526,7 @@ type Spec struct {
 	Redact        []string               `protobuf:"bytes,16,rep,name=redact,proto3" json:"redact,omitempty"`                                    // patterns; sent to the shim only
 	SealedCommand []byte                 `protobuf:"bytes,17,opt,name=sealed_command,json=sealedCommand,proto3" json:"sealed_command,omitempty"` // in commands only: the whole Spec, of which the other fields show less
 	Trace         *Trace                 `protobuf:"bytes,18,opt,name=trace,proto3" json:"trace,omitempty"`                                      // absent: none
+	UntilEof      bool                   `protobuf:"varint,19,opt,name=until_eof,json=untilEof,proto3" json:"until_eof,omitempty"`               // the record ends when no process has its pipes open, not after a silence
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -684,6 +685,13 @@ func (x *Spec) GetTrace() *Trace {
 		return x.Trace
 	}
 	return nil
+}
+
+func (x *Spec) GetUntilEof() bool {
+	if x != nil {
+		return x.UntilEof
+	}
+	return false
 }
 
 // Trace is the context of the trace to which a start belongs, as in W3C Trace Context.
@@ -7881,7 +7889,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x04body\".\n" +
 	"\x04Size\x12\x12\n" +
 	"\x04cols\x18\x01 \x01(\rR\x04cols\x12\x12\n" +
-	"\x04rows\x18\x02 \x01(\rR\x04rows\"\xed\x04\n" +
+	"\x04rows\x18\x02 \x01(\rR\x04rows\"\x8a\x05\n" +
 	"\x04Spec\x12\x10\n" +
 	"\x03cmd\x18\x01 \x01(\tR\x03cmd\x12\x12\n" +
 	"\x04args\x18\x02 \x03(\tR\x04args\x122\n" +
@@ -7903,7 +7911,8 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x06record\x18\x0f \x01(\rR\x06record\x12\x16\n" +
 	"\x06redact\x18\x10 \x03(\tR\x06redact\x12%\n" +
 	"\x0esealed_command\x18\x11 \x01(\fR\rsealedCommand\x12.\n" +
-	"\x05trace\x18\x12 \x01(\v2\x18.millrace.event.v1.TraceR\x05trace\x1a6\n" +
+	"\x05trace\x18\x12 \x01(\v2\x18.millrace.event.v1.TraceR\x05trace\x12\x1b\n" +
+	"\tuntil_eof\x18\x13 \x01(\bR\buntilEof\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x06\n" +

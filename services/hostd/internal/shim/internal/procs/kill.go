@@ -34,8 +34,8 @@ func (t *Table) End() {
 	t.ending = true
 	t.grace, t.graceMax = endGrace, endGrace
 	for _, p := range t.procs {
-		if p.exited && p.silence.timer != nil && !p.finished {
-			p.silence.timer.Reset(endGrace)
+		if p.exited && !p.finished {
+			p.awaitSilence(endGrace)
 		}
 	}
 	go func() {

@@ -39,6 +39,8 @@ type proc struct {
 	reaped    bool
 	exit      process.Exit
 	exited    bool // Exited was recorded
+	untilEOF  bool // silence after the exit does not complete the record
+	hangsUp   bool // the exit does: the kernel hangs up the terminal
 	silence   silence
 	finished  bool // the record is complete, or was discarded: output is dropped
 }
@@ -122,14 +124,24 @@ func (p *proc) settle() {
 	if !p.exited && p.reading.undrained == 0 {
 		p.rec.Append(process.Exited{Exit: p.exit})
 		p.setExited()
-		if p.reading.open > 0 {
-			p.silence.checkAt = p.silence.exitedAt.Add(p.t.grace)
-			p.silence.timer = time.AfterFunc(p.t.grace, p.checkSilence)
+		if p.reading.open > 0 && (!p.untilEOF || p.t.ending) {
+			p.awaitSilence(p.t.grace)
 		}
 	}
-	if p.exited && p.reading.open == 0 {
+	if p.exited && (p.reading.open == 0 || p.hangsUp) {
 		p.finish()
 	}
+}
+
+// awaitSilence completes the record of an exited process whose pipes are still open once they
+// have been silent for a time.
+func (p *proc) awaitSilence(grace time.Duration) {
+	p.silence.checkAt = time.Now().Add(grace)
+	if p.silence.timer == nil {
+		p.silence.timer = time.AfterFunc(grace, p.checkSilence)
+		return
+	}
+	p.silence.timer.Reset(grace)
 }
 
 // setExited is called when Exited was recorded.
