@@ -86,6 +86,7 @@ func TestCodexFiles(t *testing.T) {
 		if want := []string{"directory " + at("copy/b"), "file " + at("copy/f")}; !slices.Equal(got, want) {
 			t.Errorf("walk: got %v, want %v", got, want)
 		}
+		c.refused(-32602, "fs/walk", codexArgs{"path": at("copy"), "options": codexArgs{"maxDepth": 9}})
 		c.refused(-32603, "fs/remove", codexArgs{"path": at("copy"), "recursive": false})
 		c.file("remove", "path", at("copy"))
 		c.file("remove", "path", at("copy"))

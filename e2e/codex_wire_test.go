@@ -367,6 +367,41 @@ func TestCodexReads(t *testing.T) {
 	c.closed("late")
 }
 
+// output that a child writes long after its parent's exit is between exited and
+// closed, which comes once no process has the pipes. A terminal closes with the exit.
+func TestCodexLateOutput(t *testing.T) {
+	t.Parallel()
+	c, box := newCodex(t)
+	gate := "/tmp/codex-late-" + box.ID
+	c.start("late", "(while [ ! -e "+gate+" ]; do sleep 0.05; done; echo late; exec setsid sh -c 'echo later >&2') & echo early; exit 3")
+	c.await("exit", func() bool { return c.output("late").exits == 1 })
+	c.start("silence", "sleep 3") // longer than the silence that ends other records
+	c.closed("silence")
+	var page codexPage
+	if c.call("process/read", codexArgs{"processId": "late", "afterSeq": 0}, &page); !page.Exited || page.Closed {
+		t.Errorf("before its children's end: exited %v, closed %v", page.Exited, page.Closed)
+	}
+	c.file("createDirectory", "path", gate)
+	o := c.closed("late")
+	if string(o.bytes["stdout"]) != "early\nlate\n" || string(o.bytes["stderr"]) != "later\n" || !o.dense || o.exits != 1 || o.code != 3 || o.lastOut <= o.exited || o.closed <= o.lastOut {
+		t.Errorf("%+v", o)
+	}
+	c.start("tty", "trap '' HUP; sleep 300 & echo early; exit 4", "tty", true)
+	if o := c.closed("tty"); string(o.bytes["pty"]) != "early\r\n" || o.code != 4 {
+		t.Errorf("a terminal: %+v", o)
+	}
+	// terminate kills the children that hold the pipes, since they are in the process's group.
+	c.start("held", "sleep 300 & echo early")
+	c.await("exit", func() bool { return c.output("held").exits == 1 })
+	var ended codexArgs
+	if c.call("process/terminate", codexArgs{"processId": "held"}, &ended); ended["running"] != false {
+		t.Errorf("%v", ended)
+	}
+	if o := c.closed("held"); o.code != 0 || string(o.bytes["stdout"]) != "early\n" {
+		t.Errorf("killed: %+v", o)
+	}
+}
+
 // the session of the protocol's own example.
 func TestCodexExampleSession(t *testing.T) {
 	t.Parallel()

@@ -48,7 +48,7 @@ func (s *sandboxSession) Start(ctx context.Context, name string, cmd session.Com
 	tag := s.prefix() + name
 	spec := process.Spec{
 		Cmd: cmd.Argv[0], Args: cmd.Argv[1:], Env: cmd.Env, Cwd: cmd.Cwd, Stdin: cmd.Stdin, Tag: &tag, Helper: true,
-		Exact: true, Arg0: cmd.Arg0, Confine: cmd.Confinement,
+		Exact: true, Arg0: cmd.Arg0, Confine: cmd.Confinement, UntilEOF: true,
 	}
 	if cmd.TTY {
 		spec.PTY = &process.Size{Cols: columns, Rows: rows}

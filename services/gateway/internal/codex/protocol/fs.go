@@ -28,6 +28,13 @@ type WalkOptions struct {
 	PruneHiddenNames bool   `json:"pruneHiddenDirectories"`
 }
 
+// UnmarshalJSON decodes options and requires the limits: one that is missing must not count as
+// zero.
+func (o *WalkOptions) UnmarshalJSON(raw []byte) error {
+	type plain WalkOptions
+	return decode(raw, (*plain)(o), "maxDepth", "maxDirectories", "maxEntries")
+}
+
 // ParseFile decodes and checks the parameters of an fs method with a path.
 func ParseFile(method string, raw []byte) (FileParams, error) {
 	var p FileParams
