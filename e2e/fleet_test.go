@@ -1,7 +1,10 @@
 package e2e_test
 
 import (
+	"bufio"
+	"io"
 	"net/http"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -118,12 +121,27 @@ func TestDrainListsWhatWouldBeLost(t *testing.T) {
 	}
 	names(cli(t, a, "host", "ls"), "draining, 3 left")
 
-	waits := make(chan string, 1)
-	go func() { waits <- client(t, a, "host", "drain", "--wait", "host-1") }()
-	a.Kill(t, runs.ID)
+	// drain --wait fails once only volumes and paused sandboxes are left: the one that runs ends last.
 	a.Kill(t, paused.ID)
 	a.Want(t, http.StatusNoContent, http.MethodDelete, "/volumes/"+volume.ID, nil)
-	names(<-waits, "host-1 can be switched off: nothing would be lost")
+	if !rig.Poll(30*time.Second, func() bool { return strings.Contains(undrainable(), "would be lost: 1)") }) {
+		t.Fatalf("more than one sandbox is left:\n%s", undrainable())
+	}
+	wait := exec.CommandContext(t.Context(), rig.Binary(t), "host", "drain", "--wait", "host-1")
+	wait.Env = []string{"HOME=" + t.TempDir(), "MILLRACE_URL=" + a.URL, "MILLRACE_API_KEY=" + a.Key}
+	out, err := wait.StdoutPipe()
+	must(t, err)
+	must(t, wait.Start())
+	lines := bufio.NewReader(out)
+	for line := ""; !strings.Contains(line, runs.ID); {
+		line, err = lines.ReadString('\n')
+		must(t, err)
+	}
+	a.Kill(t, runs.ID)
+	rest, err := io.ReadAll(lines)
+	must(t, err)
+	must(t, wait.Wait())
+	names(string(rest), "host-1 can be switched off: nothing would be lost")
 	names(cli(t, a, "host", "ls"), "draining, empty")
 	s.Program("host-1").Kill9()
 	cli(t, a, "host", "undrain", "host-2")

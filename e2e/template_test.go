@@ -197,7 +197,10 @@ func killedDuringDownload(t *testing.T, s *rig.Split) {
 	dir := filepath.Join(s.Dir, victim, "templates")
 	imported := make(chan string, 1)
 	source := image(t, 96<<20)
-	go func() { imported <- client(t, a, "template", "import", source, "large") }()
+	go func() {
+		defer close(imported) // also if the command fails
+		imported <- client(t, a, "template", "import", source, "large")
+	}()
 	begun := func() bool {
 		some, _ := filepath.Glob(filepath.Join(dir, "parts", "*"))
 		half, _ := filepath.Glob(filepath.Join(dir, "new-*"))

@@ -200,7 +200,10 @@ func TestTerminalControlCharacters(t *testing.T) {
 		until(t, r, "$ ")
 		typeIn(t, a, box.ID, pid, "\x13echo held\r")
 		held := make(chan string, 1)
-		go func() { held <- until(t, r, "held\r\n") }()
+		go func() {
+			defer close(held) // also if the stream ends
+			held <- until(t, r, "held\r\n")
+		}()
 		select {
 		case s := <-held:
 			t.Errorf("output after XOFF: %q", s)
