@@ -220,15 +220,16 @@ unit() {
 	# -p 3 on two cores, because many packages mostly wait; the longest first, so that none runs
 	# alone in the end. In the drivers gvisor and jail the test binary is also the shim and
 	# FreeBSD's programs, which take most of the time with the race detector: they run without it.
-	# The race detector allocates memory, which internal/counts counts.
-	local plain='(/internal/driver/(gvisor|jail)|/internal/counts)$' systems='/internal/arch/systems$' all
+	# The race detector allocates memory, which internal/counts counts; internal/arch reads the
+	# source. go vet was run above.
+	local plain='(/internal/driver/(gvisor|jail)|/internal/(counts|arch))$' systems='/internal/arch/systems$' all
 	local long='/(services/hostd|driver/namespace|services/gateway|events|internal/shim)$'
 	all=$(go list ./... | grep -Ev "$plain|$systems")
-	again -race -timeout 20m -p 3 -- $(grep -E "$long" <<<"$all") $(grep -Ev "$long" <<<"$all")
+	again -race -vet=off -timeout 20m -p 3 -- $(grep -E "$long" <<<"$all") $(grep -Ev "$long" <<<"$all")
 	step "lint"
 	finish_beside
-	step "counts, and tests of the drivers gvisor and jail, without the race detector"
-	again -timeout 20m -- $(go list ./... | grep -E "$plain")
+	step "counts, source, and tests of the drivers gvisor and jail, without the race detector"
+	again -vet=off -timeout 20m -- $(go list ./... | grep -E "$plain")
 	step "module runsc"
 	(cd runsc && GOWORK=off CGO_ENABLED=0 go test -trimpath -timeout 10m ./...)
 	step "module release"
@@ -249,20 +250,21 @@ guests() {
 		package=$(apt-cache depends linux-image-cloud-amd64 | awk '/Depends: linux-image-/ { print $2; exit }')
 		(cd "$(mktemp -d)" && apt-get download -qq "$package" && mkdir -p "$kernel" && dpkg-deb -x ./*.deb "$kernel")
 	fi
-	# The driver's whole contract at a small scale; MILLRACE_TEST_MICROVM=1 is the full scale.
+	# The driver's whole contract at a small scale; MILLRACE_TEST_MICROVM=1 is the full scale. With
+	# -trimpath its packages are those that the module release has compiled.
 	step "guests, translated by QEMU"
-	CGO_ENABLED=0 go test -count=1 -timeout 20m ./services/hostd/internal/driver/microvm/...
+	CGO_ENABLED=0 go test -count=1 -trimpath -vet=off -timeout 20m ./services/hostd/internal/driver/microvm/...
 }
 
 e2e() {
 	needs_e2e
 	install
 	step "the real binary and third-party clients"
-	(cd e2e && again -count=1 -timeout 30m -- ./...)
+	(cd e2e && again -count=1 -vet=off -timeout 30m -- ./...)
 	# The run above uses namespace; gvisor is the default that users get.
 	if go run . doctor | grep '^driver gvisor *ok'; then
 		step "third-party clients, in gVisor"
-		(export MILLRACE_E2E_DRIVER=gvisor && cd e2e && again -count=1 -timeout 20m -run 'SDK|TestWire|TestFork|TestNetwork' -- ./...)
+		(export MILLRACE_E2E_DRIVER=gvisor && cd e2e && again -count=1 -vet=off -timeout 20m -run 'SDK|TestWire|TestFork|TestNetwork' -- ./...)
 	fi
 }
 
