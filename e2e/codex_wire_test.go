@@ -368,7 +368,7 @@ func TestCodexReads(t *testing.T) {
 }
 
 // output that a child writes long after its parent's exit is between exited and
-// closed, which comes once no process has the pipes. A terminal closes with the exit.
+// closed, which comes once no process has the pipes. A terminal closes after a silence.
 func TestCodexLateOutput(t *testing.T) {
 	t.Parallel()
 	c, box := newCodex(t)
@@ -386,8 +386,11 @@ func TestCodexLateOutput(t *testing.T) {
 	if string(o.bytes["stdout"]) != "early\nlate\n" || string(o.bytes["stderr"]) != "later\n" || !o.dense || o.exits != 1 || o.code != 3 || o.lastOut <= o.exited || o.closed <= o.lastOut {
 		t.Errorf("%+v", o)
 	}
-	c.start("tty", "trap '' HUP; sleep 300 & echo early; exit 4", "tty", true)
-	if o := c.closed("tty"); string(o.bytes["pty"]) != "early\r\n" || o.code != 4 {
+	ttyGate := gate + "-tty"
+	c.start("tty", "trap '' HUP; (while [ ! -e "+ttyGate+" ]; do echo x; sleep 0.05; done; echo late; sleep 300) & exit 4", "tty", true)
+	c.await("exit", func() bool { return c.output("tty").exits == 1 })
+	c.file("createDirectory", "path", ttyGate)
+	if o := c.closed("tty"); !strings.HasSuffix(string(o.bytes["pty"]), "x\r\nlate\r\n") || o.code != 4 {
 		t.Errorf("a terminal: %+v", o)
 	}
 	// terminate kills the children that hold the pipes, since they are in the process's group.

@@ -190,7 +190,7 @@ func TestGrandchildThatNeverStops(t *testing.T) {
 }
 
 // TestUntilEOF: the record of a start with UntilEOF stays open while a grandchild is silent, until that
-// closes the pipe. That of a terminal ends with the exit.
+// closes the pipe. One with a terminal ends after a silence.
 func TestUntilEOF(t *testing.T) {
 	socket, _ := startShim(t)
 	h := newHost(t, socket)
@@ -206,20 +206,13 @@ func TestUntilEOF(t *testing.T) {
 	p := h.procs[token]
 	h.await("exited", func() bool { return p.exit != nil })
 	h.awaitEnd(h.start(sh("sleep 60 & exit 3"))) // a record without it ends meanwhile
+	h.awaitEnd(h.start(process.Spec{Cmd: "sh", Args: []string{"-c", "trap '' HUP; sleep 60 & exit 4"}, PTY: &process.Size{}, UntilEOF: true}))
 	if err := os.WriteFile(gate, []byte("x\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	h.awaitEnd(token)
 	if got := string(p.out[process.Stdout]); got != "early\nlate\n" {
 		t.Errorf("stdout %q", got)
-	}
-	h.limits = wire.Limits{Grace: time.Hour, GraceMax: time.Hour}
-	h.disconnect()
-	h.connect()
-	spec = sh("trap '' HUP; sleep 60 & echo early")
-	spec.UntilEOF, spec.PTY = true, &process.Size{Cols: 80, Rows: 24}
-	if p := h.awaitEnd(h.start(spec)); string(p.out[process.PTY]) != "early\r\n" || describe(p.end) != "exited 0" {
-		t.Errorf("%q %s", p.out[process.PTY], describe(p.end))
 	}
 }
 

@@ -39,8 +39,7 @@ type proc struct {
 	reaped    bool
 	exit      process.Exit
 	exited    bool // Exited was recorded
-	untilEOF  bool // silence after the exit does not complete the record
-	hangsUp   bool // the exit does: the kernel hangs up the terminal
+	untilEOF  bool // silence after the exit does not complete the record, unless it has a terminal
 	silence   silence
 	finished  bool // the record is complete, or was discarded: output is dropped
 }
@@ -124,11 +123,11 @@ func (p *proc) settle() {
 	if !p.exited && p.reading.undrained == 0 {
 		p.rec.Append(process.Exited{Exit: p.exit})
 		p.setExited()
-		if p.reading.open > 0 && (!p.untilEOF || p.t.ending) {
+		if p.reading.open > 0 && (!p.untilEOF || p.tty != nil || p.t.ending) {
 			p.awaitSilence(p.t.grace)
 		}
 	}
-	if p.exited && (p.reading.open == 0 || p.hangsUp) {
+	if p.exited && p.reading.open == 0 {
 		p.finish()
 	}
 }

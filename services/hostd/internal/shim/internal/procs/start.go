@@ -31,7 +31,7 @@ func (t *Table) Start(f *wire.Start) error {
 		t.replies.taken(f.Rev)
 		return nil
 	}
-	p := &proc{t: t, token: f.Token, rec: t.cfg.Output.NewRecord(f.Token), rev: f.Rev, spec: f.Spec, starting: true, untilEOF: spec.UntilEOF, hangsUp: spec.UntilEOF && spec.PTY != nil, isWatch: spec.Cmd == file.WatchCmd}
+	p := &proc{t: t, token: f.Token, rec: t.cfg.Output.NewRecord(f.Token), rev: f.Rev, spec: f.Spec, starting: true, untilEOF: spec.UntilEOF, isWatch: spec.Cmd == file.WatchCmd}
 	refusal := t.startError()
 	if refusal == nil {
 		refusal = t.restrict(p.rec, &spec)
