@@ -79,7 +79,7 @@ func (m *mounting) read(t *testing.T, path string) string {
 	return string(m.Want(t, 200, "GET", mountedFiles+"/files/"+path, nil, append([]string{"Accept", "application/octet-stream"}, m.token...)...).Body)
 }
 
-// E-360, E-364: the files of a workspace are in a sandbox, and what changes there is in the workspace
+// E-057, E-091, E-360, E-364: the files of a workspace are in a sandbox, and what changes there is in the workspace
 // when the sandbox has been destroyed. So it is with both stores of files.
 func TestE2AMount(t *testing.T) {
 	t.Parallel()

@@ -57,7 +57,7 @@ func withArgument(t *testing.T, arg string) bool {
 	return false
 }
 
-// E-061, E-062, E-072, E-074, E-090: a host that is full, that does not answer, and that left.
+// E-061, E-062, E-072, E-074, E-090, E-251: a host that is full, that does not answer, and that left.
 func TestE2ASandboxesOfAHost(t *testing.T) {
 	t.Parallel()
 	s := newTopology(t, rig.Topology{HostArgs: []string{"--capacity", "1"}})

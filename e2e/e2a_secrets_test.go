@@ -90,7 +90,7 @@ func TestSecretBundlesAreSealed(t *testing.T) {
 	}
 }
 
-// E-208, E-321, E-324, E-325: a rotation reaches a running conversation at another gateway.
+// E-012, E-208, E-321, E-324, E-325: a rotation reaches a running conversation at another gateway.
 func TestRotationReachesConversations(t *testing.T) {
 	t.Parallel()
 	s := newTopology(t, rig.Topology{Gateways: 2})

@@ -155,7 +155,7 @@ func TestSessionsWaitEightySeconds(t *testing.T) {
 	}
 }
 
-// The hard end of a sandbox comes before everything in it.
+// E-248: the hard end of a sandbox comes before everything in it.
 func TestPrecedence(t *testing.T) {
 	box := sandbox.State{Phase: sandbox.PhaseRunning, Deadline: now, Request: sandbox.Requested{Schedule: sandbox.Schedule{HardEnd: now, Warning: time.Hour}}}
 	x := due.Session{Session: attachment.Session{ID: "S", Phase: attachment.Detached}}

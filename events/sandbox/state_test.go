@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -260,5 +261,53 @@ func TestAwaitsUnmount(t *testing.T) {
 	s, err := replay(append(run[:3:3], Mounted{Gateway: "g"}, Lost{}, Unmounted{Count: 1})...)
 	if err != nil || s.Phase != PhaseLost || s.Ended != time.Unix(5, 0) {
 		t.Errorf("%+v, %v: an event after the end changes its time", s, err)
+	}
+}
+
+// E-250: whatever is appended in whatever order, a state changes only along the edges that clients are told of, and
+// what has ended stays ended.
+func TestOnlyLegalTransitions(t *testing.T) {
+	bodies := []Body{
+		Requested{}, Queued{}, Placed{}, Refused{}, Running{}, DeadlineSet{}, Pausing{}, Paused{}, Resuming{}, Resumed{}, Snapshotted{},
+		NetworkSet{}, NetworkUsed{}, Warned{}, Mounted{}, Unmounted{}, Stopping{}, Destroyed{}, Lost{}, Failed{},
+	}
+	over := []Phase{PhaseDestroyed, PhaseLost, PhaseFailed, PhaseRefused}
+	legal := map[Phase][]Phase{
+		PhaseNone:      {PhaseRequested},
+		PhaseRequested: {PhaseQueued, PhasePlaced},
+		PhaseQueued:    {PhasePlaced},
+		PhasePlaced:    {PhaseRunning, PhaseStopping},
+		PhaseRunning:   {PhasePausing, PhaseStopping},
+		PhasePausing:   {PhasePaused, PhaseRunning, PhaseStopping},
+		PhasePaused:    {PhaseResuming, PhaseStopping},
+		PhaseResuming:  {PhaseRunning, PhasePaused, PhaseStopping},
+	}
+	seen := make(map[Phase]bool)
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		var s State
+		for range 60 {
+			was := s.Phase
+			b := bodies[r.IntN(len(bodies))]
+			after, err := s.Apply(Event{Seq: s.Seq + 1, Time: time.Unix(int64(s.Seq+1), 0), Body: b})
+			if err != nil {
+				if after.Phase != was || after.Seq != s.Seq {
+					t.Fatalf("a refused %T changed %q to %q", b, was, after.Phase)
+				}
+				continue
+			}
+			s = after
+			seen[s.Phase] = true
+			ends := slices.Contains(over, s.Phase) && was != PhaseNone && !slices.Contains(over, was)
+			if s.Phase != was && !ends && !slices.Contains(legal[was], s.Phase) {
+				t.Fatalf("%T led from %q to %q", b, was, s.Phase)
+			}
+			if s.Over() != slices.Contains(over, s.Phase) || s.Over() == s.Ended.IsZero() {
+				t.Fatalf("in %q: over %v, ended %v", s.Phase, s.Over(), s.Ended)
+			}
+		}
+	}
+	if len(seen) != len(legal)+len(over) { // all but none, and stopping
+		t.Errorf("%d phases were reached: %v", len(seen), seen)
 	}
 }

@@ -164,7 +164,10 @@ func TestCredits(t *testing.T) {
 		u.as(you.Token, "POST", "/v1/billing/auto-topup", body).failed(t, body, 400, "invalid")
 	}
 	u.as(you.Token, "POST", "/v1/billing/checkout", `{"credit_amount":500}`).failed(t, "pay", 501, "payments_unavailable")
-	u.as(you.Token, "POST", "/v1/billing/auto-topup", `{"enabled":true,"threshold_amount":100,"topup_amount":500}`).failed(t, "top up", 501, "payments_unavailable")
+	// E-345, E-346: the settings are stored, also on a gateway without payments.
+	const settings = `{"enabled":true,"threshold_amount":100,"topup_amount":500}`
+	u.as(you.Token, "POST", "/v1/billing/auto-topup", settings).want(t, "set auto-topup", 200, `{"status":"updated"}`)
+	u.as(you.Token, "GET", "/v1/billing/auto-topup", "").want(t, "auto-topup", 200, settings)
 	for _, path := range []string{"balance", "transactions", "auto-topup"} {
 		u.as(you.APIKey, "GET", "/v1/billing/"+path, "").failed(t, path, 401, "unauthenticated")
 	}

@@ -165,7 +165,7 @@ func (h *Handler) autoTopup(c *fiber.Ctx) error {
 	return body.Write(c, fiber.StatusOK, topup{a.Topup.Enabled, a.Topup.Threshold, a.Topup.Amount})
 }
 
-// setAutoTopup serves POST /v1/billing/auto-topup.
+// setAutoTopup serves POST /v1/billing/auto-topup. A gateway without a payment provider stores the settings, too.
 func (h *Handler) setAutoTopup(c *fiber.Ctx) error {
 	var enabled *bool
 	var threshold, amount *int64
@@ -182,9 +182,6 @@ func (h *Handler) setAutoTopup(c *fiber.Ctx) error {
 		return kind.Newf(kind.Invalid, "decode", "", "threshold_amount must be from 0 to %d cents", maxAmount)
 	case *amount < minAmount || *amount > maxAmount:
 		return invalidAmount("topup_amount")
-	}
-	if h.Payments == nil {
-		return errNoPayments()
 	}
 	err = h.Meter.Configure(c.UserContext(), auth.From(c).Tenant, ledger.Configured{Enabled: *enabled, Threshold: *threshold, Amount: *amount})
 	if err != nil {
