@@ -198,9 +198,10 @@ failures() {
 		}' "$1"
 }
 
-# lint runs with the scheduler's policy for idle time where chrt exists.
-lint() {
+# static checks the source, with the scheduler's policy for idle time where chrt exists.
+static() {
 	chrt --idle --pid 0 "$BASHPID" 2>/dev/null || true
+	go test -timeout 1h ./internal/arch/systems
 	GOBIN=$log go install "$linter"
 	"$log/golangci-lint" run --timeout 1h ./... ./e2e/...
 }
@@ -211,9 +212,7 @@ unit() {
 	step "format and vet"
 	test -z "$(gofmt -l $(git ls-files '*.go') | tee /dev/stderr)"
 	go vet work
-	step "type-check for the other systems"
-	go test -timeout 10m ./internal/arch/systems
-	start_beside lint
+	start_beside static
 	step "build the helper programs of hostd (minutes, the first time)"
 	go test -timeout 30m -run TestBuildsAllPrograms ./services/hostd/internal/helperbin
 	step "tests, with the race detector and the fuzz seeds"
@@ -226,8 +225,6 @@ unit() {
 	local long='/(services/hostd|driver/namespace|services/gateway|events|internal/shim)$'
 	all=$(go list ./... | grep -Ev "$plain|$systems")
 	again -race -vet=off -timeout 20m -p 3 -- $(grep -E "$long" <<<"$all") $(grep -Ev "$long" <<<"$all")
-	step "lint"
-	finish_beside
 	step "counts, source, and tests of the drivers gvisor and jail, without the race detector"
 	again -vet=off -timeout 20m -- $(go list ./... | grep -E "$plain")
 	step "module runsc"
@@ -236,6 +233,8 @@ unit() {
 	(cd release && export GOWORK=off MILLRACE_TEST_IMAGE=build && go vet ./... && go test -timeout 15m ./...)
 	step "module mcpgateway"
 	(cd mcpgateway && GOWORK=off go vet ./... && GOWORK=off go test -race -timeout 5m ./...)
+	step "type-check for the other systems, and lint"
+	finish_beside
 }
 
 # guests runs the driver microvm with QEMU's translation, which does not need KVM. The shim

@@ -41,7 +41,7 @@ func TestFaultRandomKiller(t *testing.T) {
 // and all streams are writable in the end. It does not run in parallel, because elections
 // take seconds even on an idle machine.
 func TestFaultRandomKillerOfThreeServers(t *testing.T) {
-	s := randomKiller(t, 3, 75*time.Second)
+	s := randomKiller(t, 3, 50*time.Second)
 	for _, name := range s.Names() {
 		for line := range strings.Lines(s.Program(name).Log()) {
 			if strings.Contains(line, "write error") || strings.Contains(line, "corrupt") || strings.Contains(line, "damaged") {
