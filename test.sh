@@ -17,34 +17,38 @@ linter=github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # last, because services for continuous integration often keep only the end of the output.
 log=$(mktemp -d)
 echo start >"$log/step"
-beside=
+declare -A beside=()
 trap 'summary $?' EXIT
 
 step() {
 	printf '\n== %s\n' "$*"
-	echo "$*" >"$log/step"
+	[ "$BASHPID" != $$ ] || echo "$*" >"$log/step" # not beside other tests
 }
 
-# start_beside COMMAND... runs a command while the script continues. It receives the CPU time that
-# is left, so that it does not slow the tests down. finish_beside waits for it and prints its output.
+# start_beside FUNCTION runs a function while the script continues; finish_beside waits for it and
+# prints its output.
 start_beside() {
 	set -m # with a process group of its own, which can be ended as a whole
-	("$@") >"$log/beside" 2>&1 </dev/null &
+	("$1") >"$log/$1" 2>&1 </dev/null &
 	set +m
-	beside=$!
+	beside[$1]=$!
 }
 
 finish_beside() {
 	local status=0
-	wait "$beside" || status=$?
-	beside=
-	cat "$log/beside"
+	step "beside other tests: $1"
+	wait "${beside[$1]}" || status=$?
+	unset "beside[$1]"
+	cat "$log/$1"
 	return "$status"
 }
 
 # summary STATUS prints the failed tests at the end of the script.
 summary() {
-	[ -z "$beside" ] || kill -- "-$beside" 2>/dev/null || true
+	local group
+	for group in "${beside[@]}"; do
+		kill -- "-$group" 2>/dev/null || true
+	done
 	if [ -s "$log/failed" ]; then
 		printf '\n== failed tests, and their first errors\n'
 		cat "$log/failed"
@@ -201,7 +205,9 @@ failures() {
 # static checks the source, with the scheduler's policy for idle time where chrt exists.
 static() {
 	chrt --idle --pid 0 "$BASHPID" 2>/dev/null || true
+	step "type-check for the other systems"
 	go test -timeout 1h ./internal/arch/systems
+	step "lint"
 	GOBIN=$log go install "$linter"
 	"$log/golangci-lint" run --timeout 1h ./... ./e2e/...
 }
@@ -227,14 +233,17 @@ unit() {
 	again -race -vet=off -timeout 20m -p 3 -- $(grep -E "$long" <<<"$all") $(grep -Ev "$long" <<<"$all")
 	step "counts, source, and tests of the drivers gvisor and jail, without the race detector"
 	again -vet=off -timeout 20m -- $(go list ./... | grep -E "$plain")
+	finish_beside static
+}
+
+# modules tests the modules that have a go.mod of their own.
+modules() {
 	step "module runsc"
 	(cd runsc && GOWORK=off CGO_ENABLED=0 go test -trimpath -timeout 10m ./...)
 	step "module release"
 	(cd release && export GOWORK=off MILLRACE_TEST_IMAGE=build && go vet ./... && go test -timeout 15m ./...)
 	step "module mcpgateway"
 	(cd mcpgateway && GOWORK=off go vet ./... && GOWORK=off go test -race -timeout 5m ./...)
-	step "type-check for the other systems, and lint"
-	finish_beside
 }
 
 # guests runs the driver microvm with QEMU's translation, which does not need KVM. The shim
@@ -263,14 +272,17 @@ e2e() {
 	# The run above uses namespace; gvisor is the default that users get.
 	if go run . doctor | grep '^driver gvisor *ok'; then
 		step "third-party clients, in gVisor"
-		(export MILLRACE_E2E_DRIVER=gvisor && cd e2e && again -count=1 -vet=off -timeout 20m -run 'SDK|TestWire|TestFork|TestNetwork' -- ./...)
+		# The run above has the tests of every driver.
+		(export MILLRACE_E2E_DRIVER=gvisor && cd e2e && again -count=1 -vet=off -timeout 20m -run 'SDK|TestWire|TestFork|TestNetwork' -skip OfEveryDriver -- ./...)
 	fi
 }
 
 case "${1:-all}" in
 unit)
 	unit
+	start_beside modules # a guest has one CPU
 	guests
+	finish_beside modules
 	;;
 guests) guests ;;
 e2e) e2e ;;
@@ -282,7 +294,9 @@ all)
 	needs_e2e
 	install
 	unit
+	start_beside modules # a guest has one CPU
 	guests
+	finish_beside modules
 	e2e
 	step "all passed"
 	;;
