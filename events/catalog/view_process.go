@@ -2,7 +2,9 @@ package catalog
 
 import (
 	"context"
+	"iter"
 	"slices"
+	"time"
 
 	"github.com/millrace/millrace/events/internal/proctable"
 	"github.com/millrace/millrace/events/process"
@@ -32,6 +34,12 @@ type EndedProcess = proctable.Ended
 // EndedAfter returns the first processes that ended and whose entries have a stream sequence after rev, at
 // most n, in that order. A reader that continues after the last one gets each process once.
 func (p processTable) EndedAfter(rev uint64, n int) []EndedProcess { return p.table.EndedAfter(rev, n) }
+
+// EndedOn returns the processes that ended on a host at a time or later, by the host's clock, in batches
+// of at most a few thousand. The cost of those that ended earlier is small.
+func (p processTable) EndedOn(host string, since time.Time) iter.Seq[[]process.Summary] {
+	return p.table.EndedOn(host, since)
+}
 
 // ProcessesRev returns the stream sequence up to which the view has the catalog of processes.
 func (p processTable) ProcessesRev() uint64 { return p.table.Rev() }

@@ -57,11 +57,13 @@ func (v *View) Sandbox(id sandbox.ID) (sandbox.State, bool) {
 	return s, ok
 }
 
-// Sandboxes returns the sandboxes for which keep is true, newest first.
+// Sandboxes returns the sandboxes for which keep is true, newest first. keep must not retain its
+// argument.
 func (v *View) Sandboxes(keep func(*sandbox.State) bool) []sandbox.State {
 	v.progress.Lock()
 	var out []sandbox.State
-	for _, s := range v.sandboxes {
+	var s sandbox.State // one for all: keep makes it escape
+	for _, s = range v.sandboxes {
 		if keep(&s) {
 			out = append(out, s)
 		}

@@ -31,16 +31,32 @@ type Lease struct {
 	Capacity      uint32   // maximum number of sandboxes
 	Sandboxes     uint32
 	Processes     uint32
-	Load1         float64
-	MemoryTotal   uint64 // bytes
-	MemoryFree    uint64
-	DiskTotal     uint64 // bytes of the file system for sandboxes' files; 0: unknown
-	CPUs          uint32
 	Draining      bool   // accepts no new sandbox
 	Starting      bool   // draining, but only until this run has dealt with what the previous one left
 	Gone          bool   // set by the host when it leaves, or by the reaper
 	Instance      string // random, per run of hostd: distinguishes two hosts with one name
 	Version       string
+	Checkpoint    Checkpoint // up to which the log has the ends of the host's processes; zero: unknown
+	Machine
+}
+
+// Machine describes the machine of a host and its load.
+type Machine struct {
+	CPUs        uint32
+	Load1       float64
+	MemoryTotal uint64 // bytes
+	MemoryFree  uint64
+	DiskTotal   uint64 // bytes of the file system for sandboxes' files; 0: unknown
+}
+
+// Checkpoint is a message in the stream with a host's records. When it was the last one, the stream had the
+// ends of the processes that had ended on the host. As long as the stream has that message, and lacks no
+// other one, it has those ends.
+type Checkpoint struct {
+	Seq     uint64    // stream sequence of the message
+	Stored  time.Time // time at which the message was stored, which distinguishes it from one that replaced it
+	At      time.Time // time at which it was the last message, by the host's clock
+	Missing uint64    // number of messages that the stream lacked between its first and its last one
 }
 
 // Needs lists what a snapshot requires of another host, besides the driver.

@@ -96,7 +96,7 @@ var rules = []rule{
 	{path: "events/fleet", may: []string{"events/kind"}},
 	{path: "events/template", may: []string{"events/kind", "events/seal"}},
 	{path: "events", may: []string{"events/attachment", "events/blob", "events/bundlestore", "events/catalog", "events/command", "events/conversation", "events/directory", "events/internal/observe", "events/internal/store", "events/keyframe", "events/keystore", "events/ledger", "events/lives", "events/meter", "events/persistence", "events/record", "events/reseal", "events/seal", "events/share", "events/tally", "events/trail", "events/tunnel", "events/workspace"}, tests: []string{nats}},
-	{path: "events/record", may: []string{"events/internal/observe", "events/internal/codec", "events/internal/store", "events/internal/streams", "events/kind", "events/process"}, tests: []string{nats}},
+	{path: "events/record", may: []string{"events/fleet", "events/internal/observe", "events/internal/codec", "events/internal/store", "events/internal/streams", "events/kind", "events/process"}, tests: []string{nats}},
 	{path: "events/catalog", may: []string{"events/blob", "events/build", "events/fleet", "events/identity", "events/internal/codec", "events/internal/fold", "events/internal/proctable", "events/internal/store", "events/internal/streams", "events/kind", "events/process", "events/record", "events/sandbox", "events/seal", "events/template", "events/webhook", "schema/...", protobuf, group}, tests: []string{nats, "events/internal/finished"}},
 	{path: "events/internal/streams"},
 	{path: "events/internal/observe"},

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/millrace/millrace/events/command"
+	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/seal"
 	"github.com/millrace/millrace/services/hostd/internal/audit"
 	"github.com/millrace/millrace/services/hostd/internal/sandboxes"
@@ -18,10 +19,11 @@ func (h *host) newSessions(ring *seal.Ring) *session.Host {
 	})
 }
 
-// newAudits returns the auditor of the run.
-func (h *host) newAudits() *audit.Auditor {
+// newAudits returns the auditor of the run, whose lease had a checkpoint when it was taken.
+func (h *host) newAudits(checkpoint fleet.Checkpoint) *audit.Auditor {
 	return audit.New(audit.Config{
-		Host: h.cfg.Name, Epoch: h.epoch, Log: h.log, View: h.view, Complete: h.sandboxes.Complete, Spawn: h.spawn, Slog: h.slog,
+		Host: h.cfg.Name, Epoch: h.epoch, Log: h.log, View: h.view, Checkpoint: checkpoint, Checkpointed: h.leases.SetCheckpoint,
+		Complete: h.sandboxes.Complete, Spawn: h.spawn, Slog: h.slog,
 	})
 }
 

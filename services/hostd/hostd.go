@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/catalog"
+	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/seal"
 	"github.com/millrace/millrace/services/hostd/internal/audit"
@@ -142,15 +143,15 @@ func (h *host) assemble() {
 }
 
 // useView makes the parts of the host that need its view and its epoch. rev is the last command
-// that need not be read again, and ring opens what is sealed.
-func (h *host) useView(rev uint64, ring *seal.Ring) {
+// that need not be read again, ring opens what is sealed, and checkpoint is that of the previous run.
+func (h *host) useView(rev uint64, ring *seal.Ring, checkpoint fleet.Checkpoint) {
 	h.network.UseView(h.view)
 	h.volumes, h.snapshots = h.newVolumes(), h.newSnapshots()
 	h.templates = h.newTemplates()
 	h.commands = commands.New(commands.Config{
 		Host: h.cfg.Name, Log: h.log, Store: h.journal.SetCursor, Fault: h.fault, Slog: h.slog,
 	}, rev)
-	h.sessions, h.audits = h.newSessions(ring), h.newAudits()
+	h.sessions, h.audits = h.newSessions(ring), h.newAudits(checkpoint)
 	h.sandboxes.Use(h.sandboxConfig(ring))
 }
 
@@ -244,7 +245,7 @@ func (h *host) takeOver(ctx context.Context, g *errgroup.Group, held *lease.Leas
 	if held.New {
 		rev = 0 // the journal belongs to another log, with other commands
 	}
-	h.useView(rev, ring)
+	h.useView(rev, ring, held.Previous)
 	stored, err := h.journal.Sandboxes()
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -296,23 +297,20 @@ func (r *reaper) tearDown(ctx context.Context, dead map[string]fleet.Host) {
 	}
 	r.restarted = r.cfg.Log.Reconnected()
 	open := r.withOpen(dead)
-	byHost := make(map[string][]process.Summary)
 	for name, h := range dead {
-		if rev, ok := r.settled[name]; !ok || rev != h.Rev || open[name] {
-			byHost[name] = nil
+		if rev, ok := r.settled[name]; ok && rev == h.Rev && !open[name] {
+			continue
 		}
-	}
-	if len(byHost) == 0 {
-		return
-	}
-	r.suspects(dead, byHost)
-	for name, all := range byHost {
-		all = r.withTruncated(ctx, name, all)
-		left := r.endAll(ctx, dead[name], all)
-		if len(left) == 0 && !open[name] {
-			r.settled[name] = dead[name].Rev
+		since := r.unverified(ctx, &h)
+		all, err := r.withTruncated(ctx, name, since, r.suspects(&h, since))
+		if err != nil {
+			r.warn(ctx, "check ends of a dead host's records failed", name, err)
 		}
-		r.endSandboxes(ctx, map[string]fleet.Host{name: dead[name]}, left)
+		left := r.endAll(ctx, h, all)
+		if err == nil && len(left) == 0 && !open[name] {
+			r.settled[name] = h.Rev
+		}
+		r.endSandboxes(ctx, map[string]fleet.Host{name: h}, left)
 	}
 }
 
@@ -334,41 +332,55 @@ func (r *reaper) withOpen(dead map[string]fleet.Host) map[string]bool {
 	return open
 }
 
-// suspects adds to each host in byHost the processes whose records may lack their end. It
-// walks twice to save memory: a host may have had a million processes that ended long ago.
-func (r *reaper) suspects(dead map[string]fleet.Host, byHost map[string][]process.Summary) {
-	newest := make(map[string]time.Time)
-	of := func(s *process.Summary) bool {
-		_, ok := byHost[s.Host]
-		return ok && s.Epoch <= dead[s.Host].Epoch
+// unverified returns the time at which the first process ended on a dead host whose record may lack its
+// end. That is shortly before the host's last checkpoint, or as long ago as records are kept, if the stream
+// lacks messages that it had then.
+func (r *reaper) unverified(ctx context.Context, h *fleet.Host) time.Time {
+	kept := time.Now().Add(-r.cfg.Log.Retention())
+	_, whole, err := r.cfg.Log.Checkpoint(ctx, h.Host, h.Checkpoint)
+	if err != nil {
+		r.warn(ctx, "read a dead host's checkpoint failed", h.Host, err)
 	}
-	r.view.Processes("", func(s *process.Summary) bool {
-		if of(s) && !reaped(s) && s.Ended.After(newest[s.Host]) {
-			newest[s.Host] = s.Ended
-		}
-		return false
-	})
-	for _, s := range r.view.Processes("", func(s *process.Summary) bool { return of(s) && suspect(s, newest[s.Host]) }) {
-		byHost[s.Host] = append(byHost[s.Host], s)
+	if at := h.Checkpoint.At.Add(-justBefore); whole && err == nil && at.After(kept) {
+		return at
 	}
+	return kept
 }
 
-// withTruncated adds to the processes of a dead host those that ended and whose records lack the
-// end that the catalog has: the log lost it.
-func (r *reaper) withTruncated(ctx context.Context, host string, all []process.Summary) []process.Summary {
-	kept := time.Now().Add(-r.cfg.Log.Retention())
+// suspects returns the processes of a dead host whose records may lack their end, of those that run or
+// ended at a time or later. It walks twice to save memory: there may have been a million of them.
+func (r *reaper) suspects(h *fleet.Host, since time.Time) []process.Summary {
+	of := func(s *process.Summary) bool { return s.Host == h.Host && s.Epoch <= h.Epoch }
+	all := r.view.ActiveProcesses("", of)
+	var newest time.Time
+	for some := range r.view.EndedOn(h.Host, since) {
+		for i := range some {
+			if s := &some[i]; of(s) && !reaped(s) && s.Ended.After(newest) {
+				newest = s.Ended
+			}
+		}
+	}
+	for some := range r.view.EndedOn(h.Host, since) {
+		all = append(all, slices.DeleteFunc(some, func(s process.Summary) bool { return !of(&s) || !suspect(&s, newest) })...)
+	}
+	return all
+}
+
+// withTruncated adds to the processes of a dead host those that ended at a time or later and whose records
+// lack the end that the catalog has: the log lost it.
+func (r *reaper) withTruncated(ctx context.Context, host string, since time.Time, all []process.Summary) ([]process.Summary, error) {
 	known := make(map[process.ID]bool, len(all))
 	for i := range all {
 		known[all[i].ID] = true
 	}
-	ended := r.view.Processes("", func(s *process.Summary) bool {
-		return s.Host == host && !s.Active() && s.Last > 0 && s.Ended.After(kept) && !known[s.ID]
-	})
-	err := r.cfg.Log.Incomplete(ctx, host, ended, func(s *process.Summary) { all = append(all, *s) })
-	if err != nil {
-		r.warn(ctx, "check ends of a dead host's records failed", host, err)
+	for ended := range r.view.EndedOn(host, since) {
+		ended = slices.DeleteFunc(ended, func(s process.Summary) bool { return s.Last == 0 || known[s.ID] })
+		err := r.cfg.Log.Incomplete(ctx, host, ended, func(s *process.Summary) { all = append(all, *s) })
+		if err != nil {
+			return all, err
+		}
 	}
-	return all
+	return all, nil
 }
 
 // revived reports whether a host has a newer epoch than the one that ended. The newer run has

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"sort"
+	"time"
 
 	"github.com/oklog/ulid/v2"
 
@@ -113,4 +114,29 @@ func (s *Set) After(dst []Item, rev uint64, n int) []Item {
 		}
 	}
 	return dst
+}
+
+// EndedSince appends to dst the processes of one chunk that ended at a time or later: of the first chunk with
+// entries that have a stream sequence after rev. next is the stream sequence to continue after; 0: there is
+// no other chunk.
+func (s *Set) EndedSince(dst []Item, rev uint64, since time.Time) (items []Item, next uint64) {
+	for _, number := range s.sequence() {
+		c := s.chunks[number]
+		last := c.base + uint64(c.keys[len(c.keys)-1].rev)
+		if last <= rev {
+			continue
+		}
+		for slot := range c.keys {
+			k := &c.keys[slot]
+			if c.base+uint64(k.rev) <= rev || restOf(k, c.data).ended.Before(since) {
+				continue
+			}
+			r := ref(number)<<slotBits | ref(slot)
+			if at, ok := s.byID.Get(r); ok && at == r { // not removed
+				dst = append(dst, s.item(r))
+			}
+		}
+		return dst, last
+	}
+	return dst, 0
 }

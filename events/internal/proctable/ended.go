@@ -1,6 +1,9 @@
 package proctable
 
 import (
+	"iter"
+	"time"
+
 	"github.com/millrace/millrace/events/internal/finished"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/process"
@@ -26,6 +29,29 @@ func (t *Table) EndedAfter(rev uint64, n int) []Ended {
 		out[i].Rev = items[i].Rev()
 	}
 	return out
+}
+
+// EndedOn returns the processes that ended on a host at a time or later, by the host's clock, in batches.
+// The cost of those that ended earlier is small.
+func (t *Table) EndedOn(host string, since time.Time) iter.Seq[[]process.Summary] {
+	return func(yield func([]process.Summary) bool) {
+		var d finished.Decoder
+		var items []finished.Item
+		for rev := uint64(0); ; {
+			t.progress.Lock()
+			items, rev = t.finished.EndedSince(items[:0], rev, since)
+			t.progress.Unlock()
+			var batch []process.Summary
+			for i := range items {
+				if s := d.Summary(&items[i]); s.Host == host {
+					batch = append(batch, s)
+				}
+			}
+			if len(batch) > 0 && !yield(batch) || rev == 0 {
+				return
+			}
+		}
+	}
 }
 
 // Rev returns the stream sequence up to which the table has the catalog.

@@ -5936,6 +5936,7 @@ type Lease struct {
 	FileFits      []string               `protobuf:"bytes,44,rep,name=file_fits,json=fileFits,proto3" json:"file_fits,omitempty"`                // of the drivers, in the same order: likewise for snapshots without memory, if different
 	Enforced      []string               `protobuf:"bytes,52,rep,name=enforced,proto3" json:"enforced,omitempty"`                                // of the drivers, in the same order: the limits that each enforces, separated by spaces
 	Starting      bool                   `protobuf:"varint,51,opt,name=starting,proto3" json:"starting,omitempty"`                               // draining only until it has handled what its previous run left
+	Checkpoint    *Checkpoint            `protobuf:"bytes,53,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`                            // up to which the log has the ends of the host's processes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6145,6 +6146,82 @@ func (x *Lease) GetStarting() bool {
 	return false
 }
 
+func (x *Lease) GetCheckpoint() *Checkpoint {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return nil
+}
+
+// A message of the stream with the host's records, up to which nothing that was stored was missing.
+type Checkpoint struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`                           // in the stream
+	StoredNs      int64                  `protobuf:"varint,2,opt,name=stored_ns,json=storedNs,proto3" json:"stored_ns,omitempty"` // time of the message
+	AtNs          int64                  `protobuf:"varint,3,opt,name=at_ns,json=atNs,proto3" json:"at_ns,omitempty"`             // by the host's clock
+	Missing       uint64                 `protobuf:"varint,4,opt,name=missing,proto3" json:"missing,omitempty"`                   // messages that the stream lacked between its first and its last one
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Checkpoint) Reset() {
+	*x = Checkpoint{}
+	mi := &file_event_v1_event_proto_msgTypes[73]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Checkpoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Checkpoint) ProtoMessage() {}
+
+func (x *Checkpoint) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[73]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
+func (*Checkpoint) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{73}
+}
+
+func (x *Checkpoint) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *Checkpoint) GetStoredNs() int64 {
+	if x != nil {
+		return x.StoredNs
+	}
+	return 0
+}
+
+func (x *Checkpoint) GetAtNs() int64 {
+	if x != nil {
+		return x.AtNs
+	}
+	return 0
+}
+
+func (x *Checkpoint) GetMissing() uint64 {
+	if x != nil {
+		return x.Missing
+	}
+	return 0
+}
+
 type AccountEvent struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	TimeNs int64                  `protobuf:"varint,1,opt,name=time_ns,json=timeNs,proto3" json:"time_ns,omitempty"`
@@ -6164,7 +6241,7 @@ type AccountEvent struct {
 
 func (x *AccountEvent) Reset() {
 	*x = AccountEvent{}
-	mi := &file_event_v1_event_proto_msgTypes[73]
+	mi := &file_event_v1_event_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6176,7 +6253,7 @@ func (x *AccountEvent) String() string {
 func (*AccountEvent) ProtoMessage() {}
 
 func (x *AccountEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[73]
+	mi := &file_event_v1_event_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6189,7 +6266,7 @@ func (x *AccountEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccountEvent.ProtoReflect.Descriptor instead.
 func (*AccountEvent) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{73}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *AccountEvent) GetTimeNs() int64 {
@@ -6330,7 +6407,7 @@ type KeyIssued struct {
 
 func (x *KeyIssued) Reset() {
 	*x = KeyIssued{}
-	mi := &file_event_v1_event_proto_msgTypes[74]
+	mi := &file_event_v1_event_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6342,7 +6419,7 @@ func (x *KeyIssued) String() string {
 func (*KeyIssued) ProtoMessage() {}
 
 func (x *KeyIssued) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[74]
+	mi := &file_event_v1_event_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6355,7 +6432,7 @@ func (x *KeyIssued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyIssued.ProtoReflect.Descriptor instead.
 func (*KeyIssued) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{74}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *KeyIssued) GetId() string {
@@ -6409,7 +6486,7 @@ type KeyRevoked struct {
 
 func (x *KeyRevoked) Reset() {
 	*x = KeyRevoked{}
-	mi := &file_event_v1_event_proto_msgTypes[75]
+	mi := &file_event_v1_event_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6421,7 +6498,7 @@ func (x *KeyRevoked) String() string {
 func (*KeyRevoked) ProtoMessage() {}
 
 func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[75]
+	mi := &file_event_v1_event_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6434,7 +6511,7 @@ func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRevoked.ProtoReflect.Descriptor instead.
 func (*KeyRevoked) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{75}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *KeyRevoked) GetId() string {
@@ -6456,7 +6533,7 @@ type KeyHashed struct {
 
 func (x *KeyHashed) Reset() {
 	*x = KeyHashed{}
-	mi := &file_event_v1_event_proto_msgTypes[76]
+	mi := &file_event_v1_event_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6468,7 +6545,7 @@ func (x *KeyHashed) String() string {
 func (*KeyHashed) ProtoMessage() {}
 
 func (x *KeyHashed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[76]
+	mi := &file_event_v1_event_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6481,7 +6558,7 @@ func (x *KeyHashed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyHashed.ProtoReflect.Descriptor instead.
 func (*KeyHashed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{76}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *KeyHashed) GetSha256() []byte {
@@ -6512,7 +6589,7 @@ type TemplateTagged struct {
 
 func (x *TemplateTagged) Reset() {
 	*x = TemplateTagged{}
-	mi := &file_event_v1_event_proto_msgTypes[77]
+	mi := &file_event_v1_event_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6524,7 +6601,7 @@ func (x *TemplateTagged) String() string {
 func (*TemplateTagged) ProtoMessage() {}
 
 func (x *TemplateTagged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[77]
+	mi := &file_event_v1_event_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6537,7 +6614,7 @@ func (x *TemplateTagged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateTagged.ProtoReflect.Descriptor instead.
 func (*TemplateTagged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{77}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *TemplateTagged) GetName() string {
@@ -6589,7 +6666,7 @@ type TemplateBuilt struct {
 
 func (x *TemplateBuilt) Reset() {
 	*x = TemplateBuilt{}
-	mi := &file_event_v1_event_proto_msgTypes[78]
+	mi := &file_event_v1_event_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6601,7 +6678,7 @@ func (x *TemplateBuilt) String() string {
 func (*TemplateBuilt) ProtoMessage() {}
 
 func (x *TemplateBuilt) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[78]
+	mi := &file_event_v1_event_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6614,7 +6691,7 @@ func (x *TemplateBuilt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateBuilt.ProtoReflect.Descriptor instead.
 func (*TemplateBuilt) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{78}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *TemplateBuilt) GetId() string {
@@ -6711,7 +6788,7 @@ type TemplateUntagged struct {
 
 func (x *TemplateUntagged) Reset() {
 	*x = TemplateUntagged{}
-	mi := &file_event_v1_event_proto_msgTypes[79]
+	mi := &file_event_v1_event_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6723,7 +6800,7 @@ func (x *TemplateUntagged) String() string {
 func (*TemplateUntagged) ProtoMessage() {}
 
 func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[79]
+	mi := &file_event_v1_event_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6736,7 +6813,7 @@ func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateUntagged.ProtoReflect.Descriptor instead.
 func (*TemplateUntagged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{79}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *TemplateUntagged) GetName() string {
@@ -6765,7 +6842,7 @@ type SigningKeyMade struct {
 
 func (x *SigningKeyMade) Reset() {
 	*x = SigningKeyMade{}
-	mi := &file_event_v1_event_proto_msgTypes[80]
+	mi := &file_event_v1_event_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6777,7 +6854,7 @@ func (x *SigningKeyMade) String() string {
 func (*SigningKeyMade) ProtoMessage() {}
 
 func (x *SigningKeyMade) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[80]
+	mi := &file_event_v1_event_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6790,7 +6867,7 @@ func (x *SigningKeyMade) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SigningKeyMade.ProtoReflect.Descriptor instead.
 func (*SigningKeyMade) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{80}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *SigningKeyMade) GetNumber() uint32 {
@@ -6819,7 +6896,7 @@ type TemplatePublished struct {
 
 func (x *TemplatePublished) Reset() {
 	*x = TemplatePublished{}
-	mi := &file_event_v1_event_proto_msgTypes[81]
+	mi := &file_event_v1_event_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6831,7 +6908,7 @@ func (x *TemplatePublished) String() string {
 func (*TemplatePublished) ProtoMessage() {}
 
 func (x *TemplatePublished) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[81]
+	mi := &file_event_v1_event_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6844,7 +6921,7 @@ func (x *TemplatePublished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplatePublished.ProtoReflect.Descriptor instead.
 func (*TemplatePublished) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{81}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *TemplatePublished) GetName() string {
@@ -6873,7 +6950,7 @@ type BuildBatch struct {
 
 func (x *BuildBatch) Reset() {
 	*x = BuildBatch{}
-	mi := &file_event_v1_event_proto_msgTypes[82]
+	mi := &file_event_v1_event_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6885,7 +6962,7 @@ func (x *BuildBatch) String() string {
 func (*BuildBatch) ProtoMessage() {}
 
 func (x *BuildBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[82]
+	mi := &file_event_v1_event_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6898,7 +6975,7 @@ func (x *BuildBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildBatch.ProtoReflect.Descriptor instead.
 func (*BuildBatch) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{82}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *BuildBatch) GetBuild() string {
@@ -6949,7 +7026,7 @@ type BuildFrame struct {
 
 func (x *BuildFrame) Reset() {
 	*x = BuildFrame{}
-	mi := &file_event_v1_event_proto_msgTypes[83]
+	mi := &file_event_v1_event_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6961,7 +7038,7 @@ func (x *BuildFrame) String() string {
 func (*BuildFrame) ProtoMessage() {}
 
 func (x *BuildFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[83]
+	mi := &file_event_v1_event_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6974,7 +7051,7 @@ func (x *BuildFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFrame.ProtoReflect.Descriptor instead.
 func (*BuildFrame) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{83}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *BuildFrame) GetTimeNs() int64 {
@@ -7128,7 +7205,7 @@ type BuildRequested struct {
 
 func (x *BuildRequested) Reset() {
 	*x = BuildRequested{}
-	mi := &file_event_v1_event_proto_msgTypes[84]
+	mi := &file_event_v1_event_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7140,7 +7217,7 @@ func (x *BuildRequested) String() string {
 func (*BuildRequested) ProtoMessage() {}
 
 func (x *BuildRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[84]
+	mi := &file_event_v1_event_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7153,7 +7230,7 @@ func (x *BuildRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildRequested.ProtoReflect.Descriptor instead.
 func (*BuildRequested) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{84}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *BuildRequested) GetTemplate() string {
@@ -7206,7 +7283,7 @@ type BuildStarted struct {
 
 func (x *BuildStarted) Reset() {
 	*x = BuildStarted{}
-	mi := &file_event_v1_event_proto_msgTypes[85]
+	mi := &file_event_v1_event_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7218,7 +7295,7 @@ func (x *BuildStarted) String() string {
 func (*BuildStarted) ProtoMessage() {}
 
 func (x *BuildStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[85]
+	mi := &file_event_v1_event_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7231,7 +7308,7 @@ func (x *BuildStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildStarted.ProtoReflect.Descriptor instead.
 func (*BuildStarted) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{85}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *BuildStarted) GetImage() string {
@@ -7296,7 +7373,7 @@ type BuildStep struct {
 
 func (x *BuildStep) Reset() {
 	*x = BuildStep{}
-	mi := &file_event_v1_event_proto_msgTypes[86]
+	mi := &file_event_v1_event_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7308,7 +7385,7 @@ func (x *BuildStep) String() string {
 func (*BuildStep) ProtoMessage() {}
 
 func (x *BuildStep) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[86]
+	mi := &file_event_v1_event_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7321,7 +7398,7 @@ func (x *BuildStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildStep.ProtoReflect.Descriptor instead.
 func (*BuildStep) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{86}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *BuildStep) GetType() string {
@@ -7369,7 +7446,7 @@ type BuildHeld struct {
 
 func (x *BuildHeld) Reset() {
 	*x = BuildHeld{}
-	mi := &file_event_v1_event_proto_msgTypes[87]
+	mi := &file_event_v1_event_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7381,7 +7458,7 @@ func (x *BuildHeld) String() string {
 func (*BuildHeld) ProtoMessage() {}
 
 func (x *BuildHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[87]
+	mi := &file_event_v1_event_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7394,7 +7471,7 @@ func (x *BuildHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildHeld.ProtoReflect.Descriptor instead.
 func (*BuildHeld) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{87}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *BuildHeld) GetBy() string {
@@ -7422,7 +7499,7 @@ type BuildBased struct {
 
 func (x *BuildBased) Reset() {
 	*x = BuildBased{}
-	mi := &file_event_v1_event_proto_msgTypes[88]
+	mi := &file_event_v1_event_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7434,7 +7511,7 @@ func (x *BuildBased) String() string {
 func (*BuildBased) ProtoMessage() {}
 
 func (x *BuildBased) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[88]
+	mi := &file_event_v1_event_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7447,7 +7524,7 @@ func (x *BuildBased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildBased.ProtoReflect.Descriptor instead.
 func (*BuildBased) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{88}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *BuildBased) GetTemplate() string {
@@ -7529,7 +7606,7 @@ type BuildLogged struct {
 
 func (x *BuildLogged) Reset() {
 	*x = BuildLogged{}
-	mi := &file_event_v1_event_proto_msgTypes[89]
+	mi := &file_event_v1_event_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7541,7 +7618,7 @@ func (x *BuildLogged) String() string {
 func (*BuildLogged) ProtoMessage() {}
 
 func (x *BuildLogged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[89]
+	mi := &file_event_v1_event_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7554,7 +7631,7 @@ func (x *BuildLogged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildLogged.ProtoReflect.Descriptor instead.
 func (*BuildLogged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{89}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *BuildLogged) GetLines() []*BuildLine {
@@ -7610,7 +7687,7 @@ type BuildLine struct {
 
 func (x *BuildLine) Reset() {
 	*x = BuildLine{}
-	mi := &file_event_v1_event_proto_msgTypes[90]
+	mi := &file_event_v1_event_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7622,7 +7699,7 @@ func (x *BuildLine) String() string {
 func (*BuildLine) ProtoMessage() {}
 
 func (x *BuildLine) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[90]
+	mi := &file_event_v1_event_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7635,7 +7712,7 @@ func (x *BuildLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildLine.ProtoReflect.Descriptor instead.
 func (*BuildLine) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{90}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *BuildLine) GetTimeNs() int64 {
@@ -7667,7 +7744,7 @@ type BuildFinished struct {
 
 func (x *BuildFinished) Reset() {
 	*x = BuildFinished{}
-	mi := &file_event_v1_event_proto_msgTypes[91]
+	mi := &file_event_v1_event_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7679,7 +7756,7 @@ func (x *BuildFinished) String() string {
 func (*BuildFinished) ProtoMessage() {}
 
 func (x *BuildFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[91]
+	mi := &file_event_v1_event_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7692,7 +7769,7 @@ func (x *BuildFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFinished.ProtoReflect.Descriptor instead.
 func (*BuildFinished) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{91}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{92}
 }
 
 // BuildDeleted records that the build's template was deleted.
@@ -7704,7 +7781,7 @@ type BuildDeleted struct {
 
 func (x *BuildDeleted) Reset() {
 	*x = BuildDeleted{}
-	mi := &file_event_v1_event_proto_msgTypes[92]
+	mi := &file_event_v1_event_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7716,7 +7793,7 @@ func (x *BuildDeleted) String() string {
 func (*BuildDeleted) ProtoMessage() {}
 
 func (x *BuildDeleted) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[92]
+	mi := &file_event_v1_event_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7729,7 +7806,7 @@ func (x *BuildDeleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildDeleted.ProtoReflect.Descriptor instead.
 func (*BuildDeleted) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{92}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{93}
 }
 
 type BuildFailed struct {
@@ -7742,7 +7819,7 @@ type BuildFailed struct {
 
 func (x *BuildFailed) Reset() {
 	*x = BuildFailed{}
-	mi := &file_event_v1_event_proto_msgTypes[93]
+	mi := &file_event_v1_event_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7754,7 +7831,7 @@ func (x *BuildFailed) String() string {
 func (*BuildFailed) ProtoMessage() {}
 
 func (x *BuildFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[93]
+	mi := &file_event_v1_event_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7767,7 +7844,7 @@ func (x *BuildFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFailed.ProtoReflect.Descriptor instead.
 func (*BuildFailed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{93}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *BuildFailed) GetStep() string {
@@ -7798,7 +7875,7 @@ type KeyFrame struct {
 
 func (x *KeyFrame) Reset() {
 	*x = KeyFrame{}
-	mi := &file_event_v1_event_proto_msgTypes[94]
+	mi := &file_event_v1_event_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7810,7 +7887,7 @@ func (x *KeyFrame) String() string {
 func (*KeyFrame) ProtoMessage() {}
 
 func (x *KeyFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[94]
+	mi := &file_event_v1_event_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7823,7 +7900,7 @@ func (x *KeyFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyFrame.ProtoReflect.Descriptor instead.
 func (*KeyFrame) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{94}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *KeyFrame) GetVersion() uint32 {
@@ -8361,7 +8438,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\acommand\x18\x01 \x01(\tR\acommand\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12\x16\n" +
-	"\x06offset\x18\x04 \x01(\x04R\x06offsetJ\x04\b\x05\x10\x06\"\xa5\x05\n" +
+	"\x06offset\x18\x04 \x01(\x04R\x06offsetJ\x04\b\x05\x10\x06\"\xe4\x05\n" +
 	"\x05Lease\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x15\n" +
@@ -8392,7 +8469,16 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x03cpu\x18+ \x01(\tR\x03cpu\x12\x1b\n" +
 	"\tfile_fits\x18, \x03(\tR\bfileFits\x12\x1a\n" +
 	"\benforced\x184 \x03(\tR\benforced\x12\x1a\n" +
-	"\bstarting\x183 \x01(\bR\bstarting\"\xb7\x04\n" +
+	"\bstarting\x183 \x01(\bR\bstarting\x12=\n" +
+	"\n" +
+	"checkpoint\x185 \x01(\v2\x1d.millrace.event.v1.CheckpointR\n" +
+	"checkpoint\"j\n" +
+	"\n" +
+	"Checkpoint\x12\x10\n" +
+	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x1b\n" +
+	"\tstored_ns\x18\x02 \x01(\x03R\bstoredNs\x12\x13\n" +
+	"\x05at_ns\x18\x03 \x01(\x03R\x04atNs\x12\x18\n" +
+	"\amissing\x18\x04 \x01(\x04R\amissing\"\xb7\x04\n" +
 	"\fAccountEvent\x12\x17\n" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12=\n" +
 	"\n" +
@@ -8551,7 +8637,7 @@ func file_event_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_event_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 103)
+var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 104)
 var file_event_v1_event_proto_goTypes = []any{
 	(Stream)(0),                // 0: millrace.event.v1.Stream
 	(*Batch)(nil),              // 1: millrace.event.v1.Batch
@@ -8627,36 +8713,37 @@ var file_event_v1_event_proto_goTypes = []any{
 	(*DrainHost)(nil),          // 71: millrace.event.v1.DrainHost
 	(*Reply)(nil),              // 72: millrace.event.v1.Reply
 	(*Lease)(nil),              // 73: millrace.event.v1.Lease
-	(*AccountEvent)(nil),       // 74: millrace.event.v1.AccountEvent
-	(*KeyIssued)(nil),          // 75: millrace.event.v1.KeyIssued
-	(*KeyRevoked)(nil),         // 76: millrace.event.v1.KeyRevoked
-	(*KeyHashed)(nil),          // 77: millrace.event.v1.KeyHashed
-	(*TemplateTagged)(nil),     // 78: millrace.event.v1.TemplateTagged
-	(*TemplateBuilt)(nil),      // 79: millrace.event.v1.TemplateBuilt
-	(*TemplateUntagged)(nil),   // 80: millrace.event.v1.TemplateUntagged
-	(*SigningKeyMade)(nil),     // 81: millrace.event.v1.SigningKeyMade
-	(*TemplatePublished)(nil),  // 82: millrace.event.v1.TemplatePublished
-	(*BuildBatch)(nil),         // 83: millrace.event.v1.BuildBatch
-	(*BuildFrame)(nil),         // 84: millrace.event.v1.BuildFrame
-	(*BuildRequested)(nil),     // 85: millrace.event.v1.BuildRequested
-	(*BuildStarted)(nil),       // 86: millrace.event.v1.BuildStarted
-	(*BuildStep)(nil),          // 87: millrace.event.v1.BuildStep
-	(*BuildHeld)(nil),          // 88: millrace.event.v1.BuildHeld
-	(*BuildBased)(nil),         // 89: millrace.event.v1.BuildBased
-	(*BuildLogged)(nil),        // 90: millrace.event.v1.BuildLogged
-	(*BuildLine)(nil),          // 91: millrace.event.v1.BuildLine
-	(*BuildFinished)(nil),      // 92: millrace.event.v1.BuildFinished
-	(*BuildDeleted)(nil),       // 93: millrace.event.v1.BuildDeleted
-	(*BuildFailed)(nil),        // 94: millrace.event.v1.BuildFailed
-	(*KeyFrame)(nil),           // 95: millrace.event.v1.KeyFrame
-	nil,                        // 96: millrace.event.v1.Spec.EnvEntry
-	nil,                        // 97: millrace.event.v1.ProcessTotals.EndedEntry
-	nil,                        // 98: millrace.event.v1.SandboxRequested.MetadataEntry
-	nil,                        // 99: millrace.event.v1.SandboxRequested.EnvEntry
-	nil,                        // 100: millrace.event.v1.Snapshot.EnvEntry
-	nil,                        // 101: millrace.event.v1.Secret.MetadataEntry
-	nil,                        // 102: millrace.event.v1.TemplateBuilt.EnvEntry
-	nil,                        // 103: millrace.event.v1.BuildBased.EnvEntry
+	(*Checkpoint)(nil),         // 74: millrace.event.v1.Checkpoint
+	(*AccountEvent)(nil),       // 75: millrace.event.v1.AccountEvent
+	(*KeyIssued)(nil),          // 76: millrace.event.v1.KeyIssued
+	(*KeyRevoked)(nil),         // 77: millrace.event.v1.KeyRevoked
+	(*KeyHashed)(nil),          // 78: millrace.event.v1.KeyHashed
+	(*TemplateTagged)(nil),     // 79: millrace.event.v1.TemplateTagged
+	(*TemplateBuilt)(nil),      // 80: millrace.event.v1.TemplateBuilt
+	(*TemplateUntagged)(nil),   // 81: millrace.event.v1.TemplateUntagged
+	(*SigningKeyMade)(nil),     // 82: millrace.event.v1.SigningKeyMade
+	(*TemplatePublished)(nil),  // 83: millrace.event.v1.TemplatePublished
+	(*BuildBatch)(nil),         // 84: millrace.event.v1.BuildBatch
+	(*BuildFrame)(nil),         // 85: millrace.event.v1.BuildFrame
+	(*BuildRequested)(nil),     // 86: millrace.event.v1.BuildRequested
+	(*BuildStarted)(nil),       // 87: millrace.event.v1.BuildStarted
+	(*BuildStep)(nil),          // 88: millrace.event.v1.BuildStep
+	(*BuildHeld)(nil),          // 89: millrace.event.v1.BuildHeld
+	(*BuildBased)(nil),         // 90: millrace.event.v1.BuildBased
+	(*BuildLogged)(nil),        // 91: millrace.event.v1.BuildLogged
+	(*BuildLine)(nil),          // 92: millrace.event.v1.BuildLine
+	(*BuildFinished)(nil),      // 93: millrace.event.v1.BuildFinished
+	(*BuildDeleted)(nil),       // 94: millrace.event.v1.BuildDeleted
+	(*BuildFailed)(nil),        // 95: millrace.event.v1.BuildFailed
+	(*KeyFrame)(nil),           // 96: millrace.event.v1.KeyFrame
+	nil,                        // 97: millrace.event.v1.Spec.EnvEntry
+	nil,                        // 98: millrace.event.v1.ProcessTotals.EndedEntry
+	nil,                        // 99: millrace.event.v1.SandboxRequested.MetadataEntry
+	nil,                        // 100: millrace.event.v1.SandboxRequested.EnvEntry
+	nil,                        // 101: millrace.event.v1.Snapshot.EnvEntry
+	nil,                        // 102: millrace.event.v1.Secret.MetadataEntry
+	nil,                        // 103: millrace.event.v1.TemplateBuilt.EnvEntry
+	nil,                        // 104: millrace.event.v1.BuildBased.EnvEntry
 }
 var file_event_v1_event_proto_depIdxs = []int32{
 	2,   // 0: millrace.event.v1.Batch.frames:type_name -> millrace.event.v1.Frame
@@ -8674,7 +8761,7 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	19,  // 12: millrace.event.v1.Frame.lost:type_name -> millrace.event.v1.Lost
 	20,  // 13: millrace.event.v1.Frame.failed:type_name -> millrace.event.v1.Failed
 	10,  // 14: millrace.event.v1.Frame.omitted:type_name -> millrace.event.v1.Omitted
-	96,  // 15: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
+	97,  // 15: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
 	3,   // 16: millrace.event.v1.Spec.pty:type_name -> millrace.event.v1.Size
 	6,   // 17: millrace.event.v1.Spec.confine:type_name -> millrace.event.v1.Confinement
 	5,   // 18: millrace.event.v1.Spec.trace:type_name -> millrace.event.v1.Trace
@@ -8686,7 +8773,7 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	16,  // 24: millrace.event.v1.Finished.exit:type_name -> millrace.event.v1.Exit
 	4,   // 25: millrace.event.v1.Summary.spec:type_name -> millrace.event.v1.Spec
 	16,  // 26: millrace.event.v1.Summary.exit:type_name -> millrace.event.v1.Exit
-	97,  // 27: millrace.event.v1.ProcessTotals.ended:type_name -> millrace.event.v1.ProcessTotals.EndedEntry
+	98,  // 27: millrace.event.v1.ProcessTotals.ended:type_name -> millrace.event.v1.ProcessTotals.EndedEntry
 	24,  // 28: millrace.event.v1.SandboxBatch.frames:type_name -> millrace.event.v1.SandboxFrame
 	25,  // 29: millrace.event.v1.SandboxFrame.requested:type_name -> millrace.event.v1.SandboxRequested
 	31,  // 30: millrace.event.v1.SandboxFrame.placed:type_name -> millrace.event.v1.SandboxPlaced
@@ -8708,8 +8795,8 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	51,  // 46: millrace.event.v1.SandboxFrame.warned:type_name -> millrace.event.v1.SandboxWarned
 	52,  // 47: millrace.event.v1.SandboxFrame.mounted:type_name -> millrace.event.v1.SandboxMounted
 	53,  // 48: millrace.event.v1.SandboxFrame.unmounted:type_name -> millrace.event.v1.SandboxUnmounted
-	98,  // 49: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
-	99,  // 50: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
+	99,  // 49: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
+	100, // 50: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
 	44,  // 51: millrace.event.v1.SandboxRequested.network:type_name -> millrace.event.v1.SandboxNetwork
 	30,  // 52: millrace.event.v1.SandboxRequested.volumes:type_name -> millrace.event.v1.VolumeMount
 	28,  // 53: millrace.event.v1.SandboxRequested.identity:type_name -> millrace.event.v1.SandboxIdentity
@@ -8721,8 +8808,8 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	46,  // 59: millrace.event.v1.SandboxTransform.headers:type_name -> millrace.event.v1.SandboxHeader
 	44,  // 60: millrace.event.v1.SandboxNetworkSet.network:type_name -> millrace.event.v1.SandboxNetwork
 	55,  // 61: millrace.event.v1.Snapshot.copy:type_name -> millrace.event.v1.Copy
-	100, // 62: millrace.event.v1.Snapshot.env:type_name -> millrace.event.v1.Snapshot.EnvEntry
-	101, // 63: millrace.event.v1.Secret.metadata:type_name -> millrace.event.v1.Secret.MetadataEntry
+	101, // 62: millrace.event.v1.Snapshot.env:type_name -> millrace.event.v1.Snapshot.EnvEntry
+	102, // 63: millrace.event.v1.Secret.metadata:type_name -> millrace.event.v1.Secret.MetadataEntry
 	61,  // 64: millrace.event.v1.WebhookAgain.events:type_name -> millrace.event.v1.WebhookRef
 	61,  // 65: millrace.event.v1.WebhookAttempt.ref:type_name -> millrace.event.v1.WebhookRef
 	66,  // 66: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
@@ -8732,32 +8819,33 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	70,  // 70: millrace.event.v1.Command.take_snapshot:type_name -> millrace.event.v1.TakeSnapshot
 	71,  // 71: millrace.event.v1.Command.drain_host:type_name -> millrace.event.v1.DrainHost
 	4,   // 72: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
-	75,  // 73: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
-	76,  // 74: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
-	78,  // 75: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
-	80,  // 76: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
-	82,  // 77: millrace.event.v1.AccountEvent.template_published:type_name -> millrace.event.v1.TemplatePublished
-	81,  // 78: millrace.event.v1.AccountEvent.signing_key_made:type_name -> millrace.event.v1.SigningKeyMade
-	77,  // 79: millrace.event.v1.AccountEvent.key_hashed:type_name -> millrace.event.v1.KeyHashed
-	79,  // 80: millrace.event.v1.TemplateTagged.built:type_name -> millrace.event.v1.TemplateBuilt
-	102, // 81: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
-	84,  // 82: millrace.event.v1.BuildBatch.frames:type_name -> millrace.event.v1.BuildFrame
-	85,  // 83: millrace.event.v1.BuildFrame.requested:type_name -> millrace.event.v1.BuildRequested
-	86,  // 84: millrace.event.v1.BuildFrame.started:type_name -> millrace.event.v1.BuildStarted
-	88,  // 85: millrace.event.v1.BuildFrame.held:type_name -> millrace.event.v1.BuildHeld
-	90,  // 86: millrace.event.v1.BuildFrame.logged:type_name -> millrace.event.v1.BuildLogged
-	92,  // 87: millrace.event.v1.BuildFrame.finished:type_name -> millrace.event.v1.BuildFinished
-	94,  // 88: millrace.event.v1.BuildFrame.failed:type_name -> millrace.event.v1.BuildFailed
-	93,  // 89: millrace.event.v1.BuildFrame.deleted:type_name -> millrace.event.v1.BuildDeleted
-	89,  // 90: millrace.event.v1.BuildFrame.based:type_name -> millrace.event.v1.BuildBased
-	87,  // 91: millrace.event.v1.BuildStarted.steps:type_name -> millrace.event.v1.BuildStep
-	103, // 92: millrace.event.v1.BuildBased.env:type_name -> millrace.event.v1.BuildBased.EnvEntry
-	91,  // 93: millrace.event.v1.BuildLogged.lines:type_name -> millrace.event.v1.BuildLine
-	94,  // [94:94] is the sub-list for method output_type
-	94,  // [94:94] is the sub-list for method input_type
-	94,  // [94:94] is the sub-list for extension type_name
-	94,  // [94:94] is the sub-list for extension extendee
-	0,   // [0:94] is the sub-list for field type_name
+	74,  // 73: millrace.event.v1.Lease.checkpoint:type_name -> millrace.event.v1.Checkpoint
+	76,  // 74: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
+	77,  // 75: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
+	79,  // 76: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
+	81,  // 77: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
+	83,  // 78: millrace.event.v1.AccountEvent.template_published:type_name -> millrace.event.v1.TemplatePublished
+	82,  // 79: millrace.event.v1.AccountEvent.signing_key_made:type_name -> millrace.event.v1.SigningKeyMade
+	78,  // 80: millrace.event.v1.AccountEvent.key_hashed:type_name -> millrace.event.v1.KeyHashed
+	80,  // 81: millrace.event.v1.TemplateTagged.built:type_name -> millrace.event.v1.TemplateBuilt
+	103, // 82: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
+	85,  // 83: millrace.event.v1.BuildBatch.frames:type_name -> millrace.event.v1.BuildFrame
+	86,  // 84: millrace.event.v1.BuildFrame.requested:type_name -> millrace.event.v1.BuildRequested
+	87,  // 85: millrace.event.v1.BuildFrame.started:type_name -> millrace.event.v1.BuildStarted
+	89,  // 86: millrace.event.v1.BuildFrame.held:type_name -> millrace.event.v1.BuildHeld
+	91,  // 87: millrace.event.v1.BuildFrame.logged:type_name -> millrace.event.v1.BuildLogged
+	93,  // 88: millrace.event.v1.BuildFrame.finished:type_name -> millrace.event.v1.BuildFinished
+	95,  // 89: millrace.event.v1.BuildFrame.failed:type_name -> millrace.event.v1.BuildFailed
+	94,  // 90: millrace.event.v1.BuildFrame.deleted:type_name -> millrace.event.v1.BuildDeleted
+	90,  // 91: millrace.event.v1.BuildFrame.based:type_name -> millrace.event.v1.BuildBased
+	88,  // 92: millrace.event.v1.BuildStarted.steps:type_name -> millrace.event.v1.BuildStep
+	104, // 93: millrace.event.v1.BuildBased.env:type_name -> millrace.event.v1.BuildBased.EnvEntry
+	92,  // 94: millrace.event.v1.BuildLogged.lines:type_name -> millrace.event.v1.BuildLine
+	95,  // [95:95] is the sub-list for method output_type
+	95,  // [95:95] is the sub-list for method input_type
+	95,  // [95:95] is the sub-list for extension type_name
+	95,  // [95:95] is the sub-list for extension extendee
+	0,   // [0:95] is the sub-list for field type_name
 }
 
 func init() { file_event_v1_event_proto_init() }
@@ -8812,7 +8900,7 @@ func file_event_v1_event_proto_init() {
 		(*Command_TakeSnapshot)(nil),
 		(*Command_DrainHost)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[73].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[74].OneofWrappers = []any{
 		(*AccountEvent_KeyIssued)(nil),
 		(*AccountEvent_KeyRevoked)(nil),
 		(*AccountEvent_TemplateTagged)(nil),
@@ -8821,8 +8909,8 @@ func file_event_v1_event_proto_init() {
 		(*AccountEvent_SigningKeyMade)(nil),
 		(*AccountEvent_KeyHashed)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[81].OneofWrappers = []any{}
-	file_event_v1_event_proto_msgTypes[83].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[82].OneofWrappers = []any{}
+	file_event_v1_event_proto_msgTypes[84].OneofWrappers = []any{
 		(*BuildFrame_Requested)(nil),
 		(*BuildFrame_Started)(nil),
 		(*BuildFrame_Held)(nil),
@@ -8838,7 +8926,7 @@ func file_event_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_event_v1_event_proto_rawDesc), len(file_event_v1_event_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   103,
+			NumMessages:   104,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -8,21 +9,24 @@ import (
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/catalog"
+	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/internal/waiting"
 )
 
-// auditRetry is how long a failed audit waits.
-const auditRetry = 5 * time.Second
-
-// Config configures an Auditor. All fields are required.
+// Config configures an Auditor. All fields but Checkpoint and Interval are required.
 type Config struct {
 	Host  string // name of the host
 	Epoch uint64 // of this run
 	Log   *events.Log
 	View  *catalog.View
 
+	// Checkpoint is that of the host's previous run; zero: none.
+	Checkpoint fleet.Checkpoint
+	// Checkpointed is called with each checkpoint up to which the log has the ends.
+	Checkpointed func(fleet.Checkpoint)
+	Interval     time.Duration // between two comparisons with a checkpoint; 0: a minute
 	// Complete gives the record of a process that ended the end that the catalog has.
 	Complete func(context.Context, process.ID) error
 	Spawn    func(what string, work func(ctx context.Context) error) // runs a function in the background
@@ -30,59 +34,88 @@ type Config struct {
 }
 
 // Auditor completes records whose end the log has lost.
-type Auditor struct{ cfg Config }
+type Auditor struct {
+	cfg      Config
+	verified fleet.Checkpoint // of Run
+}
 
 // New returns an auditor.
-func New(cfg Config) *Auditor { return &Auditor{cfg} }
+func New(cfg Config) *Auditor { return &Auditor{cfg: cfg, verified: cfg.Checkpoint} }
 
-// Run completes the records of this host's processes that ended and whose end the log
-// has lost, at the start of a run and whenever servers may have been restarted: what a
-// damaged disk loses shows when they start.
+const (
+	auditRetry = 5 * time.Second // until a failed audit is repeated
+	interval   = time.Minute     // default of Config.Interval
+)
+
+// Run completes the records of this host's processes that ended and whose end the log has lost: at
+// the start of a run, whenever servers may have been restarted, because what a damaged disk loses
+// shows when they start, and when messages are missing that the stream had at the last checkpoint.
 func (a *Auditor) Run(ctx context.Context) error {
 	for {
 		again := a.cfg.Log.Reconnected()
-		if err := a.once(ctx); err != nil && ctx.Err() == nil {
+		now, err := a.once(ctx)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // the run ends
+		}
+		if err != nil {
 			a.cfg.Slog.Warn("check ends of records failed", "err", err)
-			if !waiting.Sleep(ctx, auditRetry) {
-				return nil
-			}
+			waiting.Sleep(ctx, auditRetry)
 			continue
 		}
-		select {
-		case <-again:
-		case <-ctx.Done():
-			return nil
-		}
+		a.follow(ctx, again, now)
 	}
 }
 
-// auditBatch is the number of processes per audit, exceeded by at most those of one sandbox. A
-// copy of the whole catalog would take much memory.
-const auditBatch = 4096
-
-func (a *Auditor) once(ctx context.Context) error {
+// once reads the ends of the records that may have lost theirs since the last checkpoint, or of all if
+// messages are missing that the stream had then. It returns a checkpoint of the time before; zero if an
+// end is missing.
+func (a *Auditor) once(ctx context.Context) (fleet.Checkpoint, error) {
 	if err := a.cfg.View.Sync(ctx); err != nil {
-		return err
+		return fleet.Checkpoint{}, err
 	}
-	var some []process.Summary
-	audit := func() error {
+	now, whole, err := a.cfg.Log.Checkpoint(ctx, a.cfg.Host, a.verified)
+	if err != nil {
+		return fleet.Checkpoint{}, err
+	}
+	since := time.Now().Add(-a.cfg.Log.Retention()) // older records are not kept
+	if at := a.verified.At.Add(-justBefore); whole && at.After(since) {
+		since = at
+	}
+	for some := range a.cfg.View.EndedOn(a.cfg.Host, since) {
+		some = slices.DeleteFunc(some, func(s process.Summary) bool { return s.Last == 0 })
 		err := a.cfg.Log.Incomplete(ctx, a.cfg.Host, some, func(s *process.Summary) {
 			id := s.ID
+			now = fleet.Checkpoint{}
 			a.cfg.Spawn("process "+string(id), func(ctx context.Context) error { return a.cfg.Complete(ctx, id) })
 		})
-		some = nil
-		return err
-	}
-	for _, s := range a.cfg.View.Sandboxes(func(*sandbox.State) bool { return true }) {
-		some = append(some, a.endedHere(s.ID)...)
-		if len(some) < auditBatch {
-			continue
-		}
-		if err := audit(); err != nil {
-			return err
+		if err != nil {
+			return fleet.Checkpoint{}, err
 		}
 	}
-	return audit()
+	return now, nil
+}
+
+// follow advances the checkpoint until ctx ends, or another audit is due.
+func (a *Auditor) follow(ctx context.Context, again <-chan struct{}, next fleet.Checkpoint) {
+	tick := time.NewTicker(cmp.Or(a.cfg.Interval, interval))
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-again:
+			return
+		case <-ctx.Done():
+			return
+		}
+		now, whole, err := a.cfg.Log.Checkpoint(ctx, a.cfg.Host, next)
+		if err != nil || !whole {
+			return
+		}
+		// The ends of processes that ended before next were stored in the meantime, if not at once.
+		a.verified = next
+		a.cfg.Checkpointed(next)
+		next = now
+	}
 }
 
 // endedHere returns a sandbox's processes that ended on this host and whose records are kept.

@@ -43,6 +43,8 @@ type Holder struct {
 	stale     chan struct{} // has a value when the lease is out of date
 	draining  atomic.Bool   // the host accepts no new sandbox
 	recovered atomic.Bool   // the remains of the previous run are processed; the host accepts no sandbox before
+
+	checkpoint atomic.Pointer[fleet.Checkpoint] // up to which the log has the ends; nil: that of the previous run
 }
 
 // New returns a holder without a lease.
@@ -57,11 +59,17 @@ func (ls *Holder) SetDraining(drain bool) { ls.draining.Store(drain) }
 // SetRecovered records that the remains of the previous run are processed.
 func (ls *Holder) SetRecovered() { ls.recovered.Store(true) }
 
+// SetCheckpoint sets the checkpoint up to which the log has the ends of the host's processes. The next
+// renewal of the lease stores it.
+func (ls *Holder) SetCheckpoint(c fleet.Checkpoint) { ls.checkpoint.Store(&c) }
+
 // Lease is a host's claim to be alive. It belongs to one goroutine.
 type Lease struct {
 	ls  *Holder
 	rev uint64
 	New bool // the log had no lease of the host
+
+	Previous fleet.Checkpoint // that of the previous run
 	fleet.Lease
 }
 
@@ -77,10 +85,11 @@ func (ls *Holder) Take(ctx context.Context) (*Lease, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.New = !known
+		l.New, l.Previous = !known, before.Checkpoint
 		l.Lease = fleet.Lease{
 			Host: ls.cfg.Host, Epoch: max(before.Epoch, newest) + 1, TTL: ls.cfg.TTL, Instance: ls.cfg.Instance,
-			Capacity: uint32(ls.cfg.Capacity), Version: ls.cfg.Version, CPUs: machine.CPUs(),
+			Capacity: uint32(ls.cfg.Capacity), Version: ls.cfg.Version,
+			Machine: fleet.Machine{CPUs: machine.CPUs()}, Checkpoint: before.Checkpoint,
 		}
 		l.observe()
 		l.rev, err = ls.cfg.Log.PutLease(ctx, l.Lease, rev)
@@ -157,6 +166,9 @@ func (l *Lease) observe() {
 	l.MemoryTotal, l.MemoryFree = machine.Memory()
 	l.DiskTotal = disk.SpaceOf(l.ls.cfg.DataDir).Total
 	l.Templates = l.ls.cfg.Templates()
+	if c := l.ls.checkpoint.Load(); c != nil {
+		l.Checkpoint = *c
+	}
 	drains := l.ls.draining.Load()
 	l.Starting = !drains && !began
 	l.Draining = drains || l.Starting
