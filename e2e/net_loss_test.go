@@ -66,6 +66,7 @@ func oneRequest(client *http.Client, a *rig.API, host string, i int64) error {
 // here, and kills its hostd with connections in both directions open: both ends get an
 // error, and both directions work again after the restart.
 func TestNetworkOfEveryDriver(t *testing.T) {
+	t.Parallel()
 	for _, d := range []struct {
 		name string
 		args []string

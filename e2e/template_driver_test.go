@@ -48,6 +48,7 @@ func TestTemplatesWorkWithEveryDriver(t *testing.T) {
 // has the files of the build's steps, a later build reuses all steps, and a sandbox that is
 // paused without its memory keeps its files.
 func TestTemplatesOfMachines(t *testing.T) {
+	t.Parallel() // mostly it waits for an emulated CPU
 	opt := rig.Options{Driver: "microvm", Args: []string{"--tcg"}}
 	rig.SkipUnless(t, opt)
 	u := rig.NewUp(t, opt)
