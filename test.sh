@@ -56,7 +56,7 @@ summary() {
 	if [ "$1" != 0 ]; then
 		printf '\nFAILED (%s) in the step: %s\n' "$1" "$(cat "$log/step")"
 	fi
-	rm -rf "$log"
+	rm -rf "$log" 2>/dev/null || true
 }
 
 missing=()
@@ -218,11 +218,12 @@ unit() {
 	step "format and vet"
 	test -z "$(gofmt -l $(git ls-files '*.go') | tee /dev/stderr)"
 	go vet work
+	[ -z "${beside[install]-}" ] || finish_beside install # tests skip what is not installed
 	start_beside static
 	step "build the helper programs of hostd (minutes, the first time)"
 	go test -timeout 30m -run TestBuildsAllPrograms ./services/hostd/internal/helperbin
 	step "tests, with the race detector and the fuzz seeds"
-	# -p 3 on two cores, because many packages mostly wait; the longest first, so that none runs
+	# -p 4 on two cores, because many packages mostly wait; the longest first, so that none runs
 	# alone in the end. In the drivers gvisor and jail the test binary is also the shim and
 	# FreeBSD's programs, which take most of the time with the race detector: they run without it.
 	# The race detector allocates memory, which internal/counts counts; internal/arch reads the
@@ -230,7 +231,7 @@ unit() {
 	local plain='(/internal/driver/(gvisor|jail)|/internal/(counts|arch))$' systems='/internal/arch/systems$' all
 	local long='/(services/hostd|driver/namespace|services/gateway|events|internal/shim)$'
 	all=$(go list ./... | grep -Ev "$plain|$systems")
-	again -race -vet=off -timeout 20m -p 3 -- $(grep -E "$long" <<<"$all") $(grep -Ev "$long" <<<"$all")
+	again -race -vet=off -timeout 20m -p 4 -- $(grep -E "$long" <<<"$all") $(grep -Ev "$long" <<<"$all")
 	step "counts, source, and tests of the drivers gvisor and jail, without the race detector"
 	again -vet=off -timeout 20m -- $(go list ./... | grep -E "$plain")
 	finish_beside static
@@ -291,8 +292,10 @@ all)
 	step "all checks: 44 minutes on two cores of a fresh machine"
 	needs_unit
 	needs_guests
-	needs_e2e
 	install
+	needs_e2e
+	start_beside install
+	missing=()
 	unit
 	start_beside modules # a guest has one CPU
 	guests
