@@ -216,6 +216,30 @@ func TestUntilEOF(t *testing.T) {
 	}
 }
 
+// TestGrandchildWritesToTheTerminal: a terminal is not hung up by the exit of the process that it was
+// opened for, so that a grandchild's output is recorded.
+func TestGrandchildWritesToTheTerminal(t *testing.T) {
+	socket, _ := startShim(t)
+	h := newHost(t, socket)
+	h.limits = wire.Limits{Grace: time.Hour, GraceMax: time.Hour}
+	h.connect()
+	gate := filepath.Join(t.TempDir(), "gate")
+	if err := unix.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	script := "trap '' HUP; (read x < " + gate + "; echo late) & echo early"
+	token := h.start(process.Spec{Cmd: "sh", Args: []string{"-c", script}, PTY: &process.Size{Cols: 80, Rows: 24}, UntilEOF: true})
+	p := h.procs[token]
+	h.await("exited", func() bool { return p.exit != nil })
+	if err := os.WriteFile(gate, []byte("x\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.awaitEnd(token)
+	if got := string(p.out[process.PTY]); got != "early\r\nlate\r\n" {
+		t.Errorf("terminal %q", got)
+	}
+}
+
 func TestDaemonizedChild(t *testing.T) {
 	h := connected(t)
 	p := h.awaitEnd(h.start(sh("setsid sh -c '(sleep 60 >/dev/null 2>&1 </dev/null) &' ; echo ok")))
