@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,7 +28,7 @@ type codexRun struct {
 const codexRunTimeout = 90 * time.Second
 
 // startCodex starts a released CLI whose commands run in a sandbox, as docs/codex.md says.
-func startCodex(t *testing.T, version, model string, a *rig.API, sandbox string) *codexRun {
+func startCodex(t *testing.T, version, model string, a *rig.API, sandbox string, flags ...string) *codexRun {
 	t.Helper()
 	launcher := rig.Codex(t, version)
 	home, dir := t.TempDir(), t.TempDir()
@@ -39,7 +40,7 @@ func startCodex(t *testing.T, version, model string, a *rig.API, sandbox string)
 		t.Fatal(err)
 	}
 	must(t, os.WriteFile(filepath.Join(home, "environments.toml"), toml, 0o600))
-	return runCodex(t, launcher, home, dir)
+	return runCodex(t, launcher, home, dir, flags...)
 }
 
 // writeCodexConfig writes a configuration of the CLI for a model.
@@ -56,13 +57,16 @@ trust_level = "trusted"
 `, model, dir), 0o600))
 }
 
-// runCodex starts the CLI.
-func runCodex(t *testing.T, launcher, home, dir string) *codexRun {
+// runCodex starts the CLI, without a sandbox of its own unless flags request one.
+func runCodex(t *testing.T, launcher, home, dir string, flags ...string) *codexRun {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), codexRunTimeout)
 	t.Cleanup(cancel)
 	r := &codexRun{out: new(strings.Builder), dir: dir}
-	r.cmd = exec.CommandContext(ctx, "node", launcher, "exec", "--skip-git-repo-check", "-C", dir, "--dangerously-bypass-approvals-and-sandbox", "do it")
+	if len(flags) == 0 {
+		flags = []string{"--dangerously-bypass-approvals-and-sandbox"}
+	}
+	r.cmd = exec.CommandContext(ctx, "node", slices.Concat([]string{launcher, "exec", "--skip-git-repo-check", "-C", dir}, flags, []string{"do it"})...)
 	r.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "CODEX_HOME=" + home}
 	r.cmd.Stdout, r.cmd.Stderr = r.out, r.out
 	if err := r.cmd.Start(); err != nil {
@@ -134,6 +138,26 @@ func TestCodexCLI(t *testing.T) {
 			}
 			if all, err := os.ReadDir(r.dir); rig.Driver(t) != "direct" && (err != nil || len(all) > 0) {
 				t.Errorf("files on this machine: %v %v", all, err)
+			}
+		})
+	}
+}
+
+// The released CLI asks for a sandbox for each command, which is enforced.
+func TestCodexCLISandbox(t *testing.T) {
+	t.Parallel()
+	if !landlock(t) {
+		t.Skip("no landlock")
+	}
+	a := api(t)
+	for _, version := range []string{"0.140", "0.145"} { // their forms of a policy differ
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			box := a.Create(t, "secure", true)
+			m := newCodexModel(t, runCommand("echo here >new; cat new; echo there >/home/user/there || echo refused; echo $E2B_SANDBOX_ID"))
+			r := startCodex(t, version, m.URL, a, box.ID, "--sandbox", "workspace-write")
+			if got := r.wait(t, m)[0]; !strings.Contains(got, "here\n") || !strings.Contains(got, "refused\n") || !strings.Contains(got, box.ID) {
+				t.Errorf("got %q", got)
 			}
 		})
 	}

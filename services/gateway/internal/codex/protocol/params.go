@@ -143,6 +143,9 @@ func ParseStart(raw []byte) (StartParams, error) {
 	if p.Argv[0] == "" {
 		return p, bad("argv[0] must not be empty")
 	}
+	if err := p.unwrap(); err != nil {
+		return p, err
+	}
 	// A network that the client manages must not become one that nothing manages.
 	if p.EnforceManagedNetwork || len(p.NetworkProxy) > 0 && string(p.NetworkProxy) != "null" {
 		return p, bad("a managed network is not offered: environmentInfo does not advertise networkProxyLaunch")

@@ -1,10 +1,12 @@
 package protocol_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -194,6 +196,57 @@ func TestEnvironment(t *testing.T) {
 	protocol.Environment(hostile, map[string]string{strings.Repeat("a", 10000): ""}, nil) // ends soon
 }
 
+// Releases up to 0.140 wrap a command in codex's sandbox program.
+func TestCommandsInTheSandboxProgram(t *testing.T) {
+	const (
+		files   = `{"kind":"restricted","entries":[{"path":{"type":"special","value":{"kind":"root"}},"access":"read"},{"path":{"type":"special","value":{"kind":"current_working_directory"}},"access":"write"},{"path":{"type":"path","path":"/home/me/.codex/memories"},"access":"write"},{"path":{"type":"path","path":"/w/.codex"},"access":"read"}]}`
+		profile = `{"type":"managed","file_system":{"type":"restricted","entries":[{"path":{"type":"special","value":{"kind":"root"}},"access":"read"},{"path":{"type":"special","value":{"kind":"project_roots"}},"access":"write"},{"path":{"type":"path","path":"/w/.git"},"access":"read"}]},"network":"restricted"}`
+	)
+	at := []string{"/opt/codex", "--sandbox-policy-cwd", "/w", "--command-cwd", "/w/sub"}
+	command := []string{"--", "/bin/bash", "-lc", "echo --"}
+	tests := []struct {
+		name string
+		args []string
+		more string
+		want *process.Confinement // nil: refused
+	}{
+		{"0.118", []string{"--sandbox-policy", `{"type":"workspace-write"}`, "--file-system-sandbox-policy", files, "--network-sandbox-policy", `"restricted"`}, "",
+			&process.Confinement{Read: []string{"/", "/w/.codex"}, Write: []string{"/w", "/home/me/.codex/memories"}, Optional: []string{"/w", "/home/me/.codex/memories", "/w/.codex"}}},
+		{"0.140", []string{"--permission-profile", profile}, "",
+			&process.Confinement{Read: []string{"/", "/w/.git"}, Write: []string{"/w"}, Optional: []string{"/w", "/w/.git"}}},
+		{"an unknown argument", []string{"--allow-network-for-proxy", "x", "--permission-profile", profile}, "", nil},
+		{"no policy", nil, "", nil},
+		{"half a policy", []string{"--file-system-sandbox-policy", files}, "", nil},
+		{"a policy that is not JSON", []string{"--file-system-sandbox-policy", "{", "--network-sandbox-policy", `"restricted"`}, "", nil},
+		{"a profile that is not JSON", []string{"--permission-profile", "{"}, "", nil},
+		{"two policies", []string{"--permission-profile", profile}, `,"sandbox":{"permissions":{"type":"disabled"}}`, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			argv, err := json.Marshal(slices.Concat(at, tt.args, command))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := protocol.ParseStart(fmt.Appendf(nil, `{"processId":"p","argv":%s,"cwd":"/w","env":{},"tty":false,"arg0":"codex-linux-sandbox"%s}`, argv, tt.more))
+			var got *process.Confinement
+			if err == nil {
+				got, err = p.Sandbox.Resolve("")
+			}
+			if !reflect.DeepEqual(got, tt.want) || (err == nil) != (tt.want != nil) {
+				t.Fatalf("got %+v, %v; want %+v", got, err, tt.want)
+			}
+			if tt.want != nil && (!slices.Equal(p.Argv, command[1:]) || p.Arg0 != nil || p.Cwd.Name != "/w/sub") {
+				t.Errorf("argv %q, arg0 %v, cwd %s", p.Argv, p.Arg0, p.Cwd.Name)
+			}
+		})
+	}
+	for _, argv := range []string{`["/opt/codex"]`, `["/opt/codex","--"]`, `["/opt/codex","--permission-profile"]`, `["/opt/codex","--permission-profile","{}","true"]`} {
+		if p, err := protocol.ParseStart(fmt.Appendf(nil, `{"processId":"p","argv":%s,"cwd":"/w","env":{},"tty":false,"arg0":"codex-linux-sandbox"}`, argv)); err == nil {
+			t.Errorf("%s: %+v", argv, p)
+		}
+	}
+}
+
 func TestConfinement(t *testing.T) {
 	entries := func(list string) string {
 		return `{"type":"managed","file_system":{"type":"restricted","entries":[` + list + `]},"network":"restricted"}`
@@ -207,7 +260,9 @@ func TestConfinement(t *testing.T) {
 	}{
 		{"read only", entries(root), "", &process.Confinement{Read: []string{"/"}}, true},
 		{"workspace write", entries(root + "," + roots + `,{"path":{"type":"special","value":{"kind":"slash_tmp"}},"access":"write"},{"path":{"type":"special","value":{"kind":"tmpdir"}},"access":"write"}`),
-			`,"cwd":"file:///w","workspaceRoots":["file:///w","/v"]`, &process.Confinement{Read: []string{"/"}, Write: []string{"/w", "/v", "/tmp", "/var/tmp"}}, true},
+			`,"cwd":"file:///w","workspaceRoots":["file:///w","/v"]`, &process.Confinement{Read: []string{"/"}, Write: []string{"/w", "/v", "/tmp", "/var/tmp"}, Optional: []string{"/w", "/v", "/tmp", "/var/tmp"}}, true},
+		{"the metadata of a workspace in 0.145", entries(root + `,{"path":{"type":"special","value":{"kind":"project_roots","subpath":".git"}},"access":"read"},{"path":{"type":"path","path":"/w/a"},"access":"read"}`),
+			`,"cwd":"file:///w"`, &process.Confinement{Read: []string{"/", "/w/.git", "/w/a"}, Optional: []string{"/w/.git"}}, true},
 		{"a part of each root", entries(`{"path":{"type":"special","value":{"kind":"project_roots","subpath":"../.git"}},"access":"none"}`), `,"cwd":"/w"`, &process.Confinement{Deny: []string{"/w/.git"}}, true},
 		{"a path", entries(`{"path":{"type":"path","path":"file:///a%20b"},"access":"write","missing_path_behavior":"skip"}`), "", &process.Confinement{Write: []string{"/a b"}, Optional: []string{"/a b"}}, true},
 		{"another behavior for missing paths", entries(`{"path":{"type":"path","path":"/a"},"access":"read","missing_path_behavior":"create"}`), "", nil, false},

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"encoding/json"
 	"path"
 	"slices"
@@ -32,6 +33,7 @@ type permissions struct {
 
 type fileSystem struct {
 	Type    string  `json:"type"`
+	Kind    string  `json:"kind"` // Type in releases up to 0.12x
 	Entries []entry `json:"entries"`
 }
 
@@ -78,13 +80,13 @@ func (s *Sandbox) Resolve(tmpDir string) (*process.Confinement, error) {
 	if err := json.Unmarshal(p.FileSystem, &fs); err != nil {
 		return nil, notUnderstood("file_system")
 	}
-	switch fs.Type {
+	switch cmp.Or(fs.Type, fs.Kind) {
 	case "unrestricted":
 		c.Write = []string{"/"}
 		return c, nil
 	case "restricted":
 	default:
-		return nil, notUnderstood("file_system of type " + clip(fs.Type))
+		return nil, notUnderstood("file_system of type " + clip(cmp.Or(fs.Type, fs.Kind)))
 	}
 	for i := range fs.Entries {
 		if err := s.add(c, &fs.Entries[i], tmpDir); err != nil {
@@ -111,9 +113,9 @@ func (s *Sandbox) add(c *process.Confinement, e *entry, tmpDir string) error {
 	default:
 		return notUnderstood("access " + clip(e.Access))
 	}
-	switch e.Missing {
-	case "":
-	case "skip":
+	switch {
+	case e.Missing == "" && !skipped(e.Access, paths):
+	case e.Missing == "", e.Missing == "skip":
 		c.Optional = append(c.Optional, paths...)
 	default:
 		return notUnderstood("missing_path_behavior " + clip(e.Missing))
@@ -124,6 +126,18 @@ func (s *Sandbox) add(c *process.Confinement, e *entry, tmpDir string) error {
 		}
 	}
 	return nil
+}
+
+// metadata are the names of what codex protects in a workspace.
+var metadata = []string{".git", ".agents", ".codex", ".aws"}
+
+// skipped reports whether the paths of an entry without missing_path_behavior may be missing.
+// Releases before 0.150 do not have that member. Later ones skip the metadata of a workspace
+// if it is missing. A directory that is missing has nothing that could be written.
+func skipped(access string, paths []string) bool {
+	return access == "write" || access == "read" && !slices.ContainsFunc(paths, func(p string) bool {
+		return !slices.Contains(metadata, path.Base(p))
+	})
 }
 
 // paths returns the paths that an entry names.
@@ -149,7 +163,7 @@ func (s *Sandbox) paths(e *entry, tmpDir string) ([]string, error) {
 			return nil, nil
 		}
 		return []string{path.Clean(tmpDir)}, nil
-	case "project_roots":
+	case "project_roots", "current_working_directory": // the latter up to 0.12x
 		return s.projectRoots(e.Path.Value.Subpath)
 	}
 	return nil, notUnderstood("special path " + clip(e.Path.Value.Kind))
