@@ -27,12 +27,19 @@ type testContext struct {
 // newContext starts a kernel, which ends with the test.
 func newContext(t *testing.T, sbx sandbox.ID, id, language string) *testContext {
 	t.Helper()
+	return newPatientContext(t, sbx, id, language, 1)
+}
+
+// newPatientContext returns a context whose kernel is killed some seconds after an interrupt that it
+// ignores.
+func newPatientContext(t *testing.T, sbx sandbox.ID, id, language string, seconds int) *testContext {
+	t.Helper()
 	spec := kernelSpec(sbx, id, language, "")
 	if _, err := exec.LookPath(spec.Cmd); err != nil {
 		t.Skip(err)
 	}
 	for i, a := range spec.Args {
-		spec.Args[i] = strings.Replace(a, "PATIENCE = 10 ", "PATIENCE = 1 ", 1)
+		spec.Args[i] = strings.Replace(a, "PATIENCE = 10 ", fmt.Sprintf("PATIENCE = %d ", seconds), 1)
 	}
 	cmd := exec.CommandContext(t.Context(), spec.Cmd, spec.Args...)
 	out, err := cmd.StdoutPipe()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -160,6 +161,51 @@ func TestRunsAreInterrupted(t *testing.T) {
 			}
 			if got := next.until(endOfRun); language == "python" && got != "=7.0" || !strings.HasSuffix(got, ".0") {
 				t.Errorf("after the interrupt: %q", got)
+			}
+		})
+	}
+}
+
+// An interrupt is not lost when it arrives before the code begins.
+func TestRunsAreInterruptedBeforeTheirCode(t *testing.T) {
+	t.Parallel()
+	for language, code := range map[string]string{"python": "import time\ntime.sleep(1e6)", "bash": "sleep 1000000"} {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			c := newPatientContext(t, newSandbox(), "c", language, 1_000_000)
+			for range 20 {
+				conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: "@millrace-context-" + c.address, Net: "unix"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				raw, err := json.Marshal(map[string]any{"code": code, "env_vars": map[string]string{}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				conn.Write(append(raw, '\n'))
+				conn.CloseWrite() // what the process of a run does when it is interrupted
+				got, err := io.ReadAll(conn)
+				if err != nil || !strings.Contains(string(got), `"name":"KeyboardInterrupt"`) {
+					t.Fatalf("%q, %v", got, err)
+				}
+			}
+		})
+	}
+}
+
+// An interrupt ends a run that waits for input.
+func TestRunsAreInterruptedInTheirInput(t *testing.T) {
+	t.Parallel()
+	for language, code := range map[string]string{"python": "input()", "bash": "read x; sleep 1000000"} {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			c := newPatientContext(t, newSandbox(), "c", language, 1_000_000)
+			r := c.begin(Run{Code: code})
+			r.until("input")
+			syscall.Kill(-r.cmd.Process.Pid, syscall.SIGINT)
+			if got := r.until(endOfRun); !strings.HasSuffix(got, ".130") {
+				t.Errorf("interrupted: %q", got)
 			}
 		})
 	}

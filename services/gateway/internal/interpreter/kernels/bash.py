@@ -39,6 +39,8 @@ class Kernel:
         """The exit status of the code. Meanwhile it may read input."""
         held = b""
         while True:
+            if self.interrupted:
+                raise KeyboardInterrupt
             if b"\n" not in held:
                 if select.select([self.r], [], [], 0.05)[0]:
                     held += os.read(self.r, 64)
@@ -49,6 +51,11 @@ class Kernel:
             if not what.startswith(b"read"):
                 return int(what)
             os.write(self.input_w, (given.line(password=what.endswith(b"-s")) or "\n").encode())
+
+    def interrupt(self, *_):
+        """Handles an interrupt while code runs. An exception could be raised while a shell is
+        started, and be lost."""
+        self.interrupted = True
 
     def error(self, e):
         if isinstance(e, KeyboardInterrupt) and self.shell.poll() is None:

@@ -3,9 +3,14 @@
 
 
 def query():
+    global ours
     ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
-    kernel.sendmsg([request[:1]], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, theirs.fileno().to_bytes(4, sys.byteorder))])
-    kernel.sendall(request[1:] + b"\n")
+    try:
+        kernel.sendmsg([request[:1]], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, theirs.fileno().to_bytes(4, sys.byteorder))])
+        kernel.sendall(request[1:] + b"\n")
+    except OSError:
+        if interrupted:  # before the kernel has the request
+            end(INTERRUPTED)
     theirs.close()
     _thread.start_new_thread(forward, (ours,))
     code = 0
@@ -61,13 +66,15 @@ def forward(to):
 def interrupt(*_):
     global interrupted
     interrupted = True
-    try:
-        kernel.shutdown(_socket.SHUT_WR)  # the kernel interrupts the code
-    except (AttributeError, OSError):
-        pass  # it is not connected, or has ended
+    # The kernel interrupts the code, which may read input.
+    for conn, how in ((kernel, _socket.SHUT_WR), (ours, _socket.SHUT_RDWR)):
+        try:
+            conn.shutdown(how)
+        except (AttributeError, OSError):
+            pass  # it does not exist yet, or its other end has ended
 
 
-kernel = None
+kernel = ours = None
 _signal.signal(_signal.SIGINT, interrupt)
 emit(b'{"type":"keepalive"}\n')
 kernel = connect()

@@ -177,17 +177,29 @@ class Interrupts:
     """Delivers interrupts to the running code only."""
 
     def __init__(self, serving, kernel):
-        self.serving, self.tries = serving, 0
+        self.serving, self.kernel, self.tries = serving, kernel, 0
         self.then = getattr(kernel, "interrupt", None)
         self.running, self.task = False, None
+        self.accepted, self.early = False, False
+
+    def accept(self):
+        """Keeps an interrupt of the accepted execution until its code begins."""
+        self.accepted, self.early = True, False
 
     def begin(self):
+        self.kernel.interrupted = False
         self.task, self.tries, self.running = asyncio.current_task(), 0, True
         signal.signal(signal.SIGINT, self)  # code may have set another handler
+        self.accepted = False
+        if self.early:
+            raise KeyboardInterrupt
 
     def __call__(self, *args):
         if line.forked:
             return signal.default_int_handler(*args)
+        if self.accepted:
+            self.early = True
+            return
         now = asyncio.current_task(self.serving.loop)
         self.tries += 1
         if self.running and self.then is not None:
@@ -267,6 +279,8 @@ class Serving:
             raw += part
             fds += [int.from_bytes(data[:4], sys.byteorder) for _, _, data in with_it]
         request = json.loads(raw)
+        if not request.get("turn"):
+            self.interrupts.accept()
         self.send(b"begun")
         self.conn = conn
         line.begin(conn)
