@@ -23,6 +23,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
 	"github.com/millrace/millrace/services/gateway/internal/recovery"
+	"github.com/millrace/millrace/services/gateway/internal/route"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
@@ -69,9 +70,20 @@ func Send(c *fiber.Ctx, streams *stream.Streams, contentType string, open func(c
 			res.Header[name] = append(res.Header[name], string(v))
 		}
 	}
+	isolate(c, res.Header)
 	get := func(context.Context) (*http.Response, error) { return res, nil }
 	streams.Relay(c, true, get, nil)
 	return nil
+}
+
+// isolate keeps a browser from running a file of a sandbox as a page of the gateway: its scripts
+// could register a service worker and read the keys that the console stores. The host name of a
+// sandbox is an origin of its own, where pages may run scripts, as with E2B.
+func isolate(c *fiber.Ctx, h http.Header) {
+	h.Set(fiber.HeaderXContentTypeOptions, "nosniff")
+	if !route.Of(c).Host {
+		h.Set(fiber.HeaderContentSecurityPolicy, "sandbox")
+	}
 }
 
 // request returns the parts of a request that determine the head of the response.
