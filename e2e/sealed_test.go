@@ -204,6 +204,10 @@ func TestSecretsAreSealed(t *testing.T) {
 	for _, bad := range []map[string]string{{"A=" + p.next(): "x"}, {"A": p.next() + "\x00"}} {
 		p.a.Do(t, "POST", "/commands", map[string]any{"cmd": "true", "env": bad}, "E2b-Sandbox-Id", box)
 	}
+	c := dialCodex(t, u.API, "/codex/"+box) // it reads the environment of the sandbox
+	c.begin("")
+	c.start("p", "true", "env", codexArgs{"CANARY": p.next()})
+	c.closed("p")
 	name := p.template(100)
 	built := p.create(name, 20)
 	p.count(built, nil, 20)

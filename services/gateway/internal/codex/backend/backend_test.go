@@ -172,6 +172,31 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
+// The record never has the variables of a sandbox. A gateway that misses the output of the script, which is
+// therefore sent once only, runs it again, but not forever.
+func TestDescribeIsNotRecorded(t *testing.T) {
+	g, ctx := newGateway(t), t.Context()
+	whole, runs, missed := g.OnStart, 0, 1
+	g.OnStart = func(id process.ID, spec process.Spec) {
+		if runs++; spec.Record.KeepsOutput() {
+			t.Errorf("run %d is recorded", runs)
+		}
+		if runs > missed {
+			whole(id, spec)
+			return
+		}
+		g.Append(id, process.Started{PID: 1}, process.Omitted{Stream: process.Stdout, Bytes: 7})
+		g.finish(id, 0)
+	}
+	if info, _, err := g.services(backend.New(g), false).Environment.Describe(ctx); err != nil || info.Cwd != "/home/user" || runs != 2 {
+		t.Errorf("after %d runs: %+v, %v", runs, info, err)
+	}
+	runs, missed = 0, 100
+	if _, _, err := g.services(backend.New(g), false).Environment.Describe(ctx); !kind.Is(err, kind.Unavailable) || runs != 3 {
+		t.Errorf("after %d runs: %v", runs, err)
+	}
+}
+
 func TestFiles(t *testing.T) {
 	g, ctx := newGateway(t), t.Context()
 	write := func(name, text string) {

@@ -38,10 +38,19 @@ const maxDescriptions = 4096
 // ended by NUL.
 const describe = `printf '%s\0' "$(pwd)" "$(command -v bash || command -v sh)"; exec env -0`
 
-// maxDescription limits what the script may print.
-const maxDescription = 1 << 20
+const (
+	// maxDescription limits what the script may print.
+	maxDescription = 1 << 20
+	// describeTries is how often the script is run if a gateway misses its output, which a host sends
+	// once and does not store.
+	describeTries = 3
+)
 
-// Describe implements [session.Environment]. It runs a short command in the sandbox, once.
+// errMissed reports that the output of a command was sent, but did not arrive here.
+var errMissed = kind.New(kind.Unavailable, "describe", "", "the output of the command did not arrive")
+
+// Describe implements [session.Environment]. It runs a short command in the sandbox, once. The
+// record has no output of it: the variables of a sandbox may be secrets.
 func (s *sandboxSession) Describe(ctx context.Context) (protocol.Info, map[string]string, error) {
 	d := &s.b.descriptions
 	d.mu.Lock()
@@ -50,7 +59,10 @@ func (s *sandboxSession) Describe(ctx context.Context) (protocol.Info, map[strin
 	if known != nil {
 		return known.info, known.vars, nil
 	}
-	out, err := s.run(ctx, process.Spec{Cmd: "/bin/sh", Args: []string{"-c", describe}, Helper: true})
+	out, err := []byte(nil), errMissed
+	for i := 0; i < describeTries && errors.Is(err, errMissed); i++ {
+		out, err = s.run(ctx, process.Spec{Cmd: "/bin/sh", Args: []string{"-c", describe}, Helper: true, Record: sandbox.RecordMeta})
+	}
 	if err != nil {
 		return protocol.Info{}, nil, err
 	}
@@ -115,6 +127,8 @@ func (s *sandboxSession) run(ctx context.Context, spec process.Spec) ([]byte, er
 				if out = append(out, b.Data...); len(out) > maxDescription {
 					return nil, kind.New(kind.Exhausted, "describe", string(s.sbx), "the sandbox's environment is too large")
 				}
+			case process.Omitted:
+				return nil, errMissed
 			case process.Failed:
 				return nil, kind.New(kind.Unavailable, "describe", string(s.sbx), b.Message)
 			case process.Exited:
