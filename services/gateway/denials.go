@@ -45,14 +45,24 @@ func (s *server) auditDenial(c *fiber.Ctx) error {
 			e.Event = crossTenant
 		}
 	}
-	path := strings.ToValidUTF8(c.Path(), "?")
-	e.Time, e.Method, e.Path = time.Now().UTC(), strings.Clone(c.Method()), strings.Clone(path[:min(len(path), maxAuditPath)])
+	e.Time, e.Method, e.Path = time.Now().UTC(), strings.Clone(c.Method()), auditPath(c)
 	e.Tenant, e.Request = auth.From(c).Tenant, string(c.Response().Header.Peek(headerRequestID))
 	if a := s.e2a.Client(c); a.IsValid() {
 		e.Source = a.String()
 	}
 	s.audit.Deny(c.UserContext(), e)
 	return err
+}
+
+// auditPath returns the path of a request for the audit trail, without a credential: a link may be
+// denied for one method and valid for another.
+func auditPath(c *fiber.Ctx) string {
+	path := strings.ToValidUTF8(c.Path(), "?")
+	if route.Part(c).PathToken {
+		path = strings.TrimRight(path, "/")
+		path = path[:strings.LastIndexByte(path, '/')+1] + "{token}"
+	}
+	return strings.Clone(path[:min(len(path), maxAuditPath)])
 }
 
 // denied reports whether a response denies a request. A path without a route is not a denial.

@@ -88,3 +88,25 @@ func TestDenialsAreAudited(t *testing.T) {
 		t.Errorf("%d chains of two gateways", len(v.Chains))
 	}
 }
+
+// The path of a link is a credential, which may be valid for another method. TORTURE F 119.
+func TestTheAuditTrailHasNoLinks(t *testing.T) {
+	u := newUserFixture(t)
+	you := u.signUp("you@example.com")
+	link := u.as(you.Token, "PUT", "/v1/workspaces/app/default/files/f", "").link(t, "link")
+	at := strings.LastIndexByte(link, '/') + 1
+	path, token := strings.TrimPrefix(link[:at], "http://"+u.addr), link[at:]
+	for _, p := range []string{path + token, path + token + "/", path + "%" + strconv.FormatUint(uint64(token[0]), 16) + token[1:], path + "x"} {
+		u.do("GET", p, "", "X-Api-Key", "").want(t, p, 403, "")
+	}
+	all, _ := u.trail(t)
+	n := 0
+	for _, e := range all {
+		if n += int(e.Count); e.Path != path+"{token}" {
+			t.Errorf("audited: %+v", e)
+		}
+	}
+	if n != 4 {
+		t.Errorf("%d denials", n)
+	}
+}

@@ -35,6 +35,7 @@ type Part struct {
 	APIHost      bool // paths of the host of a sandbox do not belong to it
 	Catalogue    bool // counts against a limit of its own
 	Runtime      bool // served on the runtime's host, see [Hosts]
+	PathToken    bool // the last segment of the path is a credential
 }
 
 // Credentials is a set of accepted credentials, each with its place in the request. The empty

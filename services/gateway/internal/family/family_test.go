@@ -126,7 +126,7 @@ func TestOf(t *testing.T) {
 		{path: "/v1/tenants/me/api-keys/key_1", want: tenant},
 		{path: "/v1/api-keys/key_1", want: user},
 		{path: "/v1/workspaces/app/set/files/a/b", want: user},
-		{path: "/v1/workspace-files/token", want: family.Part{Family: family.E2A, Credentials: family.Public, Errors: httperr.E2A, Body: family.Streamed, APIHost: true}},
+		{path: "/v1/workspace-files/token", want: family.Part{Family: family.E2A, Credentials: family.Public, Errors: httperr.E2A, Body: family.Streamed, APIHost: true, PathToken: true}},
 		{path: "/v1/workspace-files", want: ours},
 		{path: "/v1/dashboard/overview", want: user},
 		{path: "/v1/billing/balance", want: user},

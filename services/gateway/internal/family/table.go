@@ -40,7 +40,7 @@ var (
 	runtime   = with(e2a, func(p *Part) { p.Runtime = true; p.Credentials = SessionToken })
 	signUp    = with(e2a, func(p *Part) { p.Credentials = Public })
 	tenant    = with(e2a, func(p *Part) { p.Credentials |= UserRead })
-	file      = with(e2a, func(p *Part) { p.Credentials = Public; p.Body = Streamed })
+	file      = with(e2a, func(p *Part) { p.Credentials = Public; p.Body = Streamed; p.PathToken = true })
 	user      = with(e2a, func(p *Part) { p.Credentials = UserBearer })
 	backendAI = Part{Family: BackendAI, Credentials: PairSignature, Errors: httperr.Problem, APIHost: true}
 	form      = with(backendAI, func(p *Part) { p.Body = Streamed })
