@@ -22,6 +22,8 @@ const (
 	serviceTimeout = 30 * time.Second
 	firstDial      = 20 * time.Millisecond // between two attempts to connect to a service that starts
 	maxDial        = 500 * time.Millisecond
+	// overTimeout limits the time to ask for the state of a session whose tunnel has failed.
+	overTimeout = 5 * time.Second
 )
 
 // app is a service that a request names.
@@ -39,6 +41,14 @@ func (a *app) touch(ctx context.Context) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.h.touch(ctx, a.p, &a.st)
+}
+
+// over reports whether the session has ended or is ending.
+func (a *app) over() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), overTimeout) // that of the connection may have ended
+	defer cancel()
+	st, err := a.h.find(ctx, a.p, session.UUID(a.st.ID))
+	return kind.Is(err, kind.NotFound) || err == nil && st.Phase == sandbox.PhaseStopping
 }
 
 // open connects to the service, which it starts if nothing listens on its port.

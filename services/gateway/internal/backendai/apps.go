@@ -94,7 +94,7 @@ func (a services) tunnel(c *fiber.Ctx) error {
 	budget := a.h.cfg.Streams.Budget(one.p.Tenant)
 	return a.h.tunnels.Upgrade(c, one.p.Tenant, websocket.Handler{
 		Serve: func(ctx context.Context, conn *websocket.Conn) error {
-			t := apps.Tunnel{Conn: conn, Budget: budget, Slog: a.h.cfg.Slog, Open: one.open, Active: func() { one.touch(ctx) }}
+			t := apps.Tunnel{Conn: conn, Budget: budget, Slog: a.h.cfg.Slog, Open: one.open, Over: one.over, Active: func() { one.touch(ctx) }}
 			t.Serve(ctx)
 			return nil
 		},

@@ -28,6 +28,8 @@ type Tunnel struct {
 	Budget *stream.Budget
 	// Open connects to the service. It returns Precondition if nothing accepts the connection.
 	Open func(ctx context.Context) (*mux.Stream, error)
+	// Over reports whether the session has ended, after a connection has failed.
+	Over func() bool
 	// Active is called when data has passed, by several goroutines.
 	Active func()
 	Slog   *slog.Logger
@@ -120,6 +122,8 @@ func (t *Tunnel) end(err error) {
 		t.Conn.Close(websocket.GoingAway, "the service closed the connection")
 	case kind.Is(err, kind.Precondition), kind.Is(err, kind.Exhausted), errors.Is(err, stream.ErrOverBudget):
 		t.Conn.Close(websocket.TryLater, kind.Message(err))
+	case t.Over():
+		t.Conn.Close(websocket.GoingAway, "the session has ended")
 	default:
 		t.Conn.Close(websocket.Fault, kind.Message(err))
 	}

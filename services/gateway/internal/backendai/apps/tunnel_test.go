@@ -41,6 +41,7 @@ func tunnel(t testing.TB, cfg stream.Config, accept func(*mux.Stream)) *client.C
 		budget := streams.Budget("tenant")
 		return endpoint.Upgrade(c, "tenant", websocket.Handler{Serve: func(ctx context.Context, conn *websocket.Conn) error {
 			(&apps.Tunnel{
+				Over: func() bool { return false },
 				Conn: conn, Budget: budget, Active: func() {}, Slog: slog.New(slog.DiscardHandler),
 				Open: func(ctx context.Context) (*mux.Stream, error) { return dialer.Open(ctx, "h", 1, "box:8000") },
 			}).Serve(ctx)
