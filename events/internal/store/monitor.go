@@ -33,10 +33,10 @@ type StreamHealth = streams.Health
 // Monitor detects streams that cannot be written.
 type Monitor struct {
 	*session
-	names  []string // of all streams
-	stores []string // streams of object stores; used by Run
+	names []string // of all streams
 
 	mu      sync.Mutex
+	stores  []string            // streams of object stores, at the last check
 	failing map[string]*failing // appends of this connection, by stream
 	reports map[string]report   // by server
 	health  []StreamHealth      // of the last check, by name
@@ -147,8 +147,7 @@ type leader struct {
 
 // checkStreams queries every leader and updates the health of all streams.
 func (m *Monitor) checkStreams(ctx context.Context) {
-	m.findStores(ctx)
-	names := slices.Concat(m.names, m.stores)
+	names := slices.Concat(m.names, m.findStores(ctx))
 	leaders := make([]leader, len(names))
 	var wg sync.WaitGroup
 	for i, name := range names {
@@ -160,16 +159,20 @@ func (m *Monitor) checkStreams(ctx context.Context) {
 	}
 }
 
-// findStores finds the object stores, which are created when they are first used. Without an answer it
-// keeps those that it knows.
-func (m *Monitor) findStores(ctx context.Context) {
+// findStores returns the object stores, which are created when they are first used. Without an answer
+// they are those of the check before.
+func (m *Monitor) findStores(ctx context.Context) []string {
 	msg, err := m.request(ctx, &nats.Msg{Subject: "$JS.API.STREAM.NAMES", Data: []byte(`{"subject":"$O.>"}`)})
-	if err != nil {
-		return
+	var names []string
+	if err == nil {
+		names, err = streams.ParseObjectStores(msg.Data)
 	}
-	if names, err := streams.ParseObjectStores(msg.Data); err == nil {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err == nil {
 		m.stores = names
 	}
+	return m.stores
 }
 
 func (m *Monitor) leaderOf(ctx context.Context, stream string) leader {
