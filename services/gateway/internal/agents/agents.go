@@ -50,7 +50,7 @@ type Agents struct{ cfg Config }
 func New(cfg Config) *Agents { return &Agents{cfg} }
 
 // Start starts the agent of a sandbox, or finds the one that an earlier call with the same configuration
-// started. It returns when the start is recorded.
+// started. It returns when the agent has started, or has failed to: from then on Status and Cancel find it.
 func (a *Agents) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, c bootstrap.Config, task bool) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -59,15 +59,34 @@ func (a *Agents) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, c 
 		if err != nil {
 			return err
 		}
-		if _, agent := bootstrap.Agent(&spec); !agent {
+		if _, agent := bootstrap.Agent(&spec); agent {
+			err = awaitStart(ctx, src)
+		} else {
 			err = awaitExit(ctx, src)
 		}
 		src.Close()
 		if err != nil {
-			return kind.Wrap(kind.Unavailable, "configure agent", string(sbx), err)
+			return kind.Wrap(kind.Unavailable, "start agent", string(sbx), err)
 		}
 	}
 	return nil
+}
+
+// awaitStart reads a record until its process has started or will not start. The catalog has the process by
+// then, but not yet when its record begins.
+func awaitStart(ctx context.Context, src stream.Source) error {
+	for {
+		batch, err := src.Next(ctx, startTimeout)
+		for i := range batch {
+			_, started := batch[i].Body.(process.Started)
+			if _, ended := batch[i].Body.(process.Finished); started || ended {
+				return nil
+			}
+		}
+		if err := cut(batch, err); err != nil {
+			return err
+		}
+	}
 }
 
 // awaitExit reads a record to its end. Its error says that the process did not exit with code 0.
@@ -85,15 +104,21 @@ func awaitExit(ctx context.Context, src stream.Source) error {
 				return nil
 			}
 		}
-		switch {
-		case errors.Is(err, io.EOF):
-			return io.ErrUnexpectedEOF
-		case err != nil:
+		if err := cut(batch, err); err != nil {
 			return err
-		case len(batch) == 0:
-			return context.DeadlineExceeded
 		}
 	}
+}
+
+// cut returns why no more events of a record follow a batch; nil if they do.
+func cut(batch []process.Event, err error) error {
+	switch {
+	case errors.Is(err, io.EOF):
+		return io.ErrUnexpectedEOF
+	case err == nil && len(batch) == 0:
+		return context.DeadlineExceeded
+	}
+	return err
 }
 
 // Sync makes Status return what was stored before the call.
@@ -146,6 +171,9 @@ func statusOf(s *process.Summary) Status {
 
 // Cancel asks the agent of a sandbox to finish its work. It does nothing unless an agent with a task runs.
 func (a *Agents) Cancel(ctx context.Context, p core.Principal, sbx sandbox.ID) error {
+	if err := a.Sync(ctx); err != nil {
+		return err
+	}
 	for _, s := range a.cfg.View.ActiveProcesses(sbx, hasTask) {
 		a.awaitReady(ctx, p, sbx)
 		if err := a.cfg.Processes.Signal(ctx, p, s.ID, sigTerm); err != nil && !kind.Is(err, kind.NotFound) {

@@ -1,12 +1,18 @@
 package agents
 
 import (
+	"context"
+	"io"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/events/bootstrap"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/procs"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
 // view has fixed processes.
@@ -93,5 +99,73 @@ func TestHolds(t *testing.T) {
 	v = v[:0]
 	if a.hold(held); len(now) != 0 || len(held) != 0 {
 		t.Errorf("held after the end: %v", now)
+	}
+}
+
+// source is a record that is read in batches of one event.
+type source []process.Body
+
+func (s *source) Next(context.Context, time.Duration) ([]process.Event, error) {
+	if len(*s) == 0 {
+		return nil, io.EOF
+	}
+	next := (*s)[0]
+	*s = (*s)[1:]
+	return []process.Event{{Body: next}}, nil
+}
+
+func (s *source) After() process.Seq { return 0 }
+
+func (s *source) Close() {}
+
+// processes start with the records of configurations, which succeed, and of an agent.
+type processes struct {
+	agent    source
+	signaled []process.ID
+}
+
+func (ps *processes) Start(_ context.Context, _ core.Principal, sbx sandbox.ID, spec process.Spec, _ procs.StartOptions) (process.ID, stream.Source, error) {
+	if _, agent := bootstrap.Agent(&spec); agent {
+		return process.NewID(sbx), &ps.agent, nil
+	}
+	return process.NewID(sbx), &source{process.Accepted{}, process.Finished{Exit: *exited(0)}}, nil
+}
+
+func (ps *processes) Signal(_ context.Context, _ core.Principal, id process.ID, _ int32) error {
+	ps.signaled = append(ps.signaled, id)
+	return nil
+}
+
+// A start returns when the catalog has the agent, which its first event does not imply.
+func TestStartWaitsForTheAgent(t *testing.T) {
+	accepted, started, refused := process.Accepted{}, process.Started{}, process.Finished{Exit: process.Exit{Cause: process.CauseNotStarted}}
+	for _, tt := range []struct {
+		name   string
+		record source
+		left   int
+		ok     bool
+	}{
+		{"it starts", source{accepted, started, process.Wrote{}}, 1, true},
+		{"it is refused", source{accepted, process.Failed{}, refused}, 0, true},
+		{"its record is cut", source{accepted}, 0, false},
+	} {
+		ps := &processes{agent: tt.record}
+		err := New(Config{Processes: ps}).Start(t.Context(), core.Principal{}, "i1", bootstrap.Config{}, true)
+		if (err == nil) != tt.ok || len(ps.agent) != tt.left {
+			t.Errorf("%s: %v with %d events left, want %d", tt.name, err, len(ps.agent), tt.left)
+		}
+	}
+}
+
+// A cancel finds an agent that another request has just started.
+func TestCancelSynchronizes(t *testing.T) {
+	var v view
+	ps := &processes{}
+	a := New(Config{Processes: ps, View: &v, Sync: func(context.Context) error {
+		v.add("i1", true, nil)
+		return nil
+	}})
+	if err := a.Cancel(t.Context(), core.Principal{}, "i1"); err != nil || len(ps.signaled) != 1 || ps.signaled[0] != v[len(v)-1].ID {
+		t.Errorf("%v, signaled %v", err, ps.signaled)
 	}
 }
