@@ -216,7 +216,7 @@ unit() {
 	needs_unit
 	install
 	step "format and vet"
-	test -z "$(gofmt -l $(git ls-files '*.go') | tee /dev/stderr)"
+	test -z "$(gofmt -l $(git ls-files '*.go') | tee -a /dev/stderr)"
 	go vet work
 	[ -z "${beside[install]-}" ] || finish_beside install # tests skip what is not installed
 	start_beside static
