@@ -19,7 +19,8 @@ const (
 
 	// A collection uses all idle CPUs, which sandboxes need too, and delays commands that
 	// start meanwhile.
-	garbage = 200 // GOGC in percent
+	garbage      = 200 // GOGC in percent
+	startGarbage = 100 // at the start, which has much to read and delays no command
 
 	// A million recorded commands take 0.3 GiB of live heap, and a flood more. Without headroom above that
 	// the collector would run all the time.
@@ -33,10 +34,12 @@ const (
 // until ctx ends. GOMEMLIMIT and GOGC override it. After a load it returns the memory to the
 // system.
 func limitMemory(ctx context.Context, getenv func(string) string) {
-	go returnMemory(ctx)
+	started := func() {}
 	if getenv("GOGC") == "" {
-		debug.SetGCPercent(garbage)
+		debug.SetGCPercent(startGarbage)
+		started = func() { debug.SetGCPercent(garbage) }
 	}
+	go returnMemory(ctx, started)
 	if getenv("GOMEMLIMIT") != "" {
 		return
 	}

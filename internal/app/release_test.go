@@ -41,6 +41,34 @@ func TestMemoryIsReturnedWhenTheProgramIsQuiet(t *testing.T) {
 	}
 }
 
+// What a start read is returned soon; later, only a longer quiet counts.
+func TestMemoryIsReturnedAfterTheStart(t *testing.T) {
+	const mib = 1 << 20
+	for _, tt := range []struct {
+		name        string
+		busy, quiet int // samples
+		want        bool
+	}{
+		{"soon after the start", 2, startQuiet, true},
+		{"not quiet", 2, startQuiet - 1, false},
+		{"a load after the start", startSamples, startQuiet, false},
+		{"longer after that", startSamples, quietSamples, true},
+	} {
+		r := releaser{floor: 10 * mib, starting: startSamples}
+		var allocated uint64
+		got := false
+		for n := range tt.busy + tt.quiet {
+			if n < tt.busy {
+				allocated += 100 * mib
+			}
+			got = r.due(memory{held: 300 * mib, allocated: allocated})
+		}
+		if got != tt.want {
+			t.Errorf("%s: %v", tt.name, got)
+		}
+	}
+}
+
 // What a load leaves, in pools too, is returned.
 func TestFreedMemoryIsReturned(t *testing.T) {
 	freeMemory() // what earlier tests left

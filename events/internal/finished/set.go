@@ -22,6 +22,7 @@ type Set struct {
 	slots  int      // maximum number of processes of a chunk
 
 	byTenant, bySandbox, byID *btree.BTreeG[ref]
+	hints                     [3]btree.PathHint // of the last additions: the next ones are often beside them
 
 	from position // of the running search
 }
@@ -59,12 +60,13 @@ func (s *Set) Put(sum *process.Summary, rev uint64) (full bool) {
 
 // index adds a process to the orders, instead of an earlier one with its id.
 func (s *Set) index(r ref) {
-	if was, ok := s.byID.Get(r); ok {
-		s.remove(was)
+	if was, ok := s.byID.SetHint(r, &s.hints[0]); ok {
+		s.byTenant.Delete(was)
+		s.bySandbox.Delete(was)
+		s.dropped(was)
 	}
-	s.byTenant.Set(r)
-	s.bySandbox.Set(r)
-	s.byID.Set(r)
+	s.byTenant.SetHint(r, &s.hints[1])
+	s.bySandbox.SetHint(r, &s.hints[2])
 }
 
 // Seal makes the chunk that grows, if there is one, stay as it is.
@@ -140,6 +142,11 @@ func (s *Set) remove(r ref) {
 	s.byTenant.Delete(r)
 	s.bySandbox.Delete(r)
 	s.byID.Delete(r)
+	s.dropped(r)
+}
+
+// dropped records that the orders do not have a process any more.
+func (s *Set) dropped(r ref) {
 	number := int(r >> slotBits)
 	s.chunks[number].live--
 	if number != s.open {
