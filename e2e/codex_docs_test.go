@@ -26,13 +26,13 @@ type codexReader struct {
 	env       []string
 }
 
-// newCodexReader returns a reader with a trusted directory, whose codex asks a model.
-func newCodexReader(t *testing.T, model string) *codexReader {
+// newCodexReader returns a reader with a trusted directory and a release of codex that asks a model.
+func newCodexReader(t *testing.T, version, model string) *codexReader {
 	t.Helper()
 	r := &codexReader{home: t.TempDir(), bin: t.TempDir()}
 	must(t, os.Mkdir(filepath.Join(r.home, ".codex"), 0o700))
 	writeCodexConfig(t, filepath.Join(r.home, ".codex"), r.home, model)
-	r.program(t, "codex", fmt.Sprintf("exec node %s \"$@\"", rig.Codex(t, "0.169")))
+	r.program(t, "codex", fmt.Sprintf("exec node %s \"$@\"", rig.Codex(t, version)))
 	r.program(t, "millrace", fmt.Sprintf("case $1 in exec-server) set -- \"$@\" --driver %s ;; esac\nexec %s \"$@\"", rig.Driver(t), rig.Binary(t)))
 	r.env = []string{"HOME=" + r.home, "PATH=" + r.bin + ":" + os.Getenv("PATH")}
 	return r
@@ -55,12 +55,13 @@ func (r *codexReader) runs(t *testing.T, script string) string {
 	return string(out)
 }
 
-// The three steps of docs/codex.md, word for word, and how it says to see what ran.
+// The three steps of docs/codex.md, word for word, and how it says to see what ran. The release does not
+// know auth_bearer_token.
 func TestCodexDocs(t *testing.T) {
 	t.Parallel()
 	a := api(t)
 	m := newCodexModel(t, runCommand("uname -a; echo in-$E2B_SANDBOX_ID"))
-	r := newCodexReader(t, m.URL)
+	r := newCodexReader(t, "0.145", m.URL)
 	r.env = append(r.env, "MILLRACE_URL="+a.URL, "MILLRACE_API_KEY="+a.Key)
 	var script []string
 	for _, step := range regexp.MustCompile("(?m)^[123]\\. [^`]*`([^`]+)`").FindAllStringSubmatch(codexDocs(t), -1) {
@@ -86,7 +87,7 @@ func TestCodexDocsWithoutServer(t *testing.T) {
 	t.Parallel()
 	onlyWithQuickDrivers(t)
 	m := newCodexModel(t, runCommand("uname -a; echo in-$E2B_SANDBOX_ID"))
-	r := newCodexReader(t, m.URL)
+	r := newCodexReader(t, "0.169", m.URL)
 	conf := regexp.MustCompile("(?s)```toml\n(.*?)```").FindStringSubmatch(codexDocs(t))
 	if conf == nil {
 		t.Fatal("no configuration")

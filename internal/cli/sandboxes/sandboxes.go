@@ -78,6 +78,7 @@ func (a *app) sandboxCreate() *cobra.Command {
 	c.Flags().StringVar(&spec.Record, "record", "", "what is kept of processes: full, meta or none (default set by the server)")
 	c.Flags().StringArrayVar(&spec.Redact, "redact", nil, "pattern of what is replaced in output and commands; repeatable (default none)")
 	c.Flags().StringVar(&spec.Isolation, "isolation", "", "minimum isolation: none, process, kernel or machine (default none)")
+	c.Flags().BoolVar(&spec.Secure, "secure", false, "create a token for the sandbox and require it, or an API key, for files and processes")
 	c.Flags().BoolVar(&spec.AutoPause, "auto-pause", false, "pause the sandbox at its timeout instead of ending it")
 	c.Flags().BoolVar(&resume, "auto-resume", false, "resume the sandbox when a client uses it")
 	return c
