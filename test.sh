@@ -262,7 +262,7 @@ guests() {
 	# The driver's whole contract at a small scale; MILLRACE_TEST_MICROVM=1 is the full scale. With
 	# -trimpath its packages are those that the module release has compiled.
 	step "guests, translated by QEMU"
-	CGO_ENABLED=0 go test -count=1 -trimpath -vet=off -timeout 20m ./services/hostd/internal/driver/microvm/...
+	(export CGO_ENABLED=0 && again -count=1 -trimpath -vet=off -timeout 20m -- ./services/hostd/internal/driver/microvm/...)
 }
 
 e2e() {
