@@ -25,9 +25,10 @@ func (s *Screen) ascii(run []byte) {
 		n := min(len(run), int(s.Cols)-b.x)
 		c := s.Pen.cell(0, 1)
 		from := b.x
-		for i, ch := range run[:n] {
-			c.ch = uint32(ch)
-			row[from+i] = c
+		chars := run[:n]
+		for i := range row[from : from+n] {
+			at := &row[from+i] // field by field: a copy of c would wait for the store to c.ch
+			at.ch, at.fg, at.bg, at.attr, at.width = uint32(chars[i]), c.fg, c.bg, c.attr, c.width
 		}
 		b.x += n
 		heal(row, from)
