@@ -161,6 +161,60 @@ func (p *planter) template(n int) string {
 	return "sealed"
 }
 
+// credential are the headers of a request to e2a with a credential.
+func credential(secret string) []string {
+	return []string{"Authorization", "Bearer " + secret, "X-Api-Key", ""}
+}
+
+// e2a plants secrets by e2a's surface, by requests that succeed and that fail.
+func (p *planter) e2a() {
+	p.t.Helper()
+	want := func(code int, path string, body map[string]any) {
+		p.t.Helper()
+		if ans := p.do("POST", path, body, credential(p.a.Key)...); ans.Status != code {
+			p.t.Errorf("POST %s: %v, want %d", path, ans, code)
+		}
+	}
+	const persist = "https://persist.invalid/"
+	want(201, secretsPath, map[string]any{"name": "sealed", "values": p.env(5)})
+	want(201, "/v1/sandboxes", map[string]any{"template": "standard", "llm_key": p.next(), "env_vars": p.env(5), "persistence_url": persist, "persistence_auth_header": p.next()})
+	want(400, "/v1/sandboxes", map[string]any{"template": "standard", "llm_key": p.next(), "env_vars": map[string]string{"TASK": p.next()}})
+	want(400, "/v1/sandboxes", map[string]any{"template": "standard", "llm_key": []string{p.next()}, "persistence_url": "https://127.0.0.1/" + p.next()})
+	model := func(url string) map[string]any {
+		return map[string]any{"vendor": "openai", "api_key": p.next(), "base_url": url}
+	}
+	want(201, "/v1/sessions", map[string]any{"template": "standard", "user_id": "u", "llm": model(persist), "persistence_url": persist, "persistence_auth_header": p.next(), "secrets": []string{"sealed"}})
+	want(400, "/v1/sessions", map[string]any{"template": "standard", "user_id": "u", "llm": model("https://127.0.0.1/?" + p.next())})
+}
+
+// denied presents wrong credentials of every kind, which may be right elsewhere. The sandbox requires none.
+func (p *planter) denied(box string) {
+	p.t.Helper()
+	for _, tt := range []struct {
+		code         int
+		method, path string
+		headers      []string
+	}{
+		{401, "GET", "/v2/sandboxes", []string{"X-Api-Key", p.next()}},
+		{401, "GET", "/v1/sandboxes", credential(p.next())},
+		{401, "GET", "/v1/processes?api_key=" + p.next(), []string{"X-Api-Key", ""}},
+		{404, "GET", "/files?path=/missing&sandbox=" + box + "&signature=" + p.next(), []string{"X-Api-Key", "", "X-Access-Token", p.next()}},
+		{401, "GET", "/files?path=/x&signature=" + p.next(), []string{"X-Api-Key", ""}},
+		{401, "GET", "/v1/shares/self", []string{"X-Api-Key", "", "Millrace-Share", p.next()}},
+		{401, "GET", "/codex/" + box + "?token=" + p.next(), []string{"X-Api-Key", ""}},
+		{401, "GET", "/v1/sessions/ses_x/ws?token=" + p.next(), []string{"X-Api-Key", ""}},
+		{403, "GET", "/v1/workspace-files/" + p.next(), []string{"X-Api-Key", ""}},
+		{401, "GET", "/session/x", append(credential(""), "Authorization", "BackendAI signMethod=HMAC-SHA256, credential="+p.next()+":"+p.next(), "Date", time.Now().UTC().Format(http.TimeFormat))},
+	} {
+		if ans := p.do(tt.method, tt.path, nil, tt.headers...); ans.Status != tt.code {
+			p.t.Errorf("%s %s: %v, want %d", tt.method, tt.path, ans, tt.code)
+		}
+	}
+	if ans := p.do("POST", "/v1/tenants/verify", map[string]string{"email": "you@example.com", "code": p.next()}, "X-Api-Key", ""); ans.Status != 401 {
+		p.t.Errorf("a wrong code: %v", ans)
+	}
+}
+
 // TestSecretsAreSealed plants secrets by every surface that receives them and searches for them in the
 // store, the files of the host, logs, metrics and answers.
 func TestSecretsAreSealed(t *testing.T) {
@@ -208,6 +262,8 @@ func TestSecretsAreSealed(t *testing.T) {
 	c.begin("")
 	c.start("p", "true", "env", codexArgs{"CANARY": p.next()})
 	c.closed("p")
+	p.e2a()
+	p.denied(box)
 	name := p.template(100)
 	built := p.create(name, 20)
 	p.count(built, nil, 20)
@@ -220,6 +276,7 @@ func TestSecretsAreSealed(t *testing.T) {
 	b.call(200, "DELETE", "/session/sealed", "", nil)
 
 	for _, path := range []string{
+		"/v1/sandboxes", "/v1/sandboxes?limit=1", "/v1/usage", secretsPath, "/v1/audit", "/v2/sandboxes/" + box + "/logs", "/v1/timeline/" + box, "/v1/processes?limit=100",
 		"/sandboxes", "/v2/sandboxes", "/sandboxes/" + box, "/v1/store/sandboxes", "/v1/store/sandboxes/" + box, "/v1/processes?sandbox=" + box,
 		"/events/sandboxes", "/events/webhooks", "/secrets", "/templates", "/templates/" + name, "/metrics", "/api-keys",
 	} {
