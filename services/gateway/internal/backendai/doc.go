@@ -11,7 +11,9 @@
 // name is alive, whichever gateways create it. Requests name a session by its name or its UUID.
 //
 // # Runs
-// A run is a process (package run), found by its tag, so that any gateway continues it. A client
+// A run is a process (package run), found by its tag, so that any gateway continues it. Runs that
+// reach one gateway are executed in their order: each starts when the one before has its place in
+// the queue of the kernel. A client
 // on a WebSocket connection that disconnects interrupts its run; a gateway that drains or dies does
 // not.
 //

@@ -18,7 +18,6 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/interpreter"
 	"github.com/millrace/millrace/services/gateway/internal/procs"
 	"github.com/millrace/millrace/services/gateway/internal/record"
-	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
 const (
@@ -115,17 +114,19 @@ type following struct {
 	at place
 }
 
-// follow reads a run from its stored position.
-func (h *Handler) follow(ctx context.Context, p core.Principal, id process.ID) (*following, error) {
+// follow reads a run from its stored position. It calls end when the turn of the run has ended.
+func (h *Handler) follow(ctx context.Context, p core.Principal, id process.ID, end func()) (*following, error) {
 	at, err := h.position(ctx, id)
 	if err != nil {
+		end()
 		return nil, err
 	}
 	src, err := h.cfg.Operations.Read(ctx, p, id, at.now.After)
 	if err != nil {
+		end()
 		return nil, err
 	}
-	return &following{run.Follow(src, at.now), id, at}, nil
+	return &following{run.Follow(&queued{src, end}, at.now), id, at}, nil
 }
 
 // begin starts a run, or finds the run that a repeated request started.
@@ -143,25 +144,39 @@ func (h *Handler) begin(ctx context.Context, p core.Principal, st *sandbox.State
 	if err != nil {
 		return nil, err
 	}
-	src.Close()
-	return h.follow(ctx, p, id)
+	src.Source.Close() // its turn goes on
+	return h.follow(ctx, p, id, src.end)
 }
 
 func newRunID() string { return strings.ToLower(rand.Text()) }
 
-// start starts the process of a run.
-func (h *Handler) start(ctx context.Context, p core.Principal, st *sandbox.State, e *execution, opt procs.StartOptions) (process.ID, stream.Source, error) {
+// start starts the process of a run when its turn has come, which ends when the caller reads or
+// closes the source.
+func (h *Handler) start(ctx context.Context, p core.Principal, st *sandbox.State, e *execution, opt procs.StartOptions) (id process.ID, src *queued, err error) {
 	wanted, err := e.run()
 	if err != nil {
 		return "", nil, err
 	}
+	end, err := h.turns.take(ctx, st.ID)
+	if err != nil {
+		return "", nil, err
+	}
+	defer func() {
+		if err != nil {
+			end()
+		}
+	}()
 	spec, err := h.cfg.Runs.Spec(ctx, p, st.ID, session.Language(st), wanted)
 	if err != nil {
 		return "", nil, err
 	}
 	tag := tagPrefix + *e.RunID
 	spec.Tag = &tag
-	return h.cfg.Operations.Start(ctx, p, st.ID, spec, opt)
+	id, started, err := h.cfg.Operations.Start(ctx, p, st.ID, spec, opt)
+	if err != nil {
+		return "", nil, err
+	}
+	return id, &queued{started, end}, nil
 }
 
 // resume finds a run and sends it the input of the request.
@@ -182,7 +197,7 @@ func (h *Handler) resume(ctx context.Context, p core.Principal, id sandbox.ID, e
 			return nil, err
 		}
 	}
-	return h.follow(ctx, p, proc)
+	return h.follow(ctx, p, proc, func() {})
 }
 
 // input sends a line to a run. A run that has ended needs none.

@@ -130,6 +130,7 @@ type Handler struct {
 	tunnels  *websocket.Endpoint
 	hub      *sse.Hub
 	keeper   *supervisor
+	turns    *turns
 }
 
 // New returns the surface.
@@ -138,7 +139,7 @@ func New(cfg Config) *Handler {
 	cfg.MaxTimeout = cmp.Or(max(cfg.MaxTimeout, 0), defaultMax)
 	cfg.Slog = cmp.Or(cfg.Slog, slog.New(slog.DiscardHandler))
 	h := &Handler{
-		cfg: cfg, hub: sse.NewHub(namedLog{cfg.Log, cfg.All}),
+		cfg: cfg, hub: sse.NewHub(namedLog{cfg.Log, cfg.All}), turns: newTurns(),
 		// Browsers do not sign requests by themselves.
 		endpoint: cfg.Sockets.Endpoint(websocket.Options{AnyOrigin: true}),
 		tunnels:  cfg.Sockets.Endpoint(websocket.Options{AnyOrigin: true, WriteTimeout: tunnelWriteTimeout}),

@@ -14,7 +14,6 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/procs"
 	"github.com/millrace/millrace/services/gateway/internal/recovery"
-	"github.com/millrace/millrace/services/gateway/internal/stream"
 	"github.com/millrace/millrace/services/gateway/internal/websocket"
 )
 
@@ -79,7 +78,7 @@ func (r *connection) serve(ctx context.Context) error {
 	return err
 }
 
-func (r *connection) start(ctx context.Context, e *execution) (process.ID, stream.Source, error) {
+func (r *connection) start(ctx context.Context, e *execution) (process.ID, *queued, error) {
 	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
 	if e.RunID == nil {

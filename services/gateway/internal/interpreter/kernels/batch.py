@@ -137,5 +137,6 @@ def interrupt(*_):
 
 
 _signal.signal(_signal.SIGINT, interrupt)
-emit(b'{"type":"keepalive"}\n')
-batch(connect() if language not in ("javascript", "typescript") else None)
+kernel = connect() if language not in ("javascript", "typescript") else None
+emit(b'{"type":"keepalive"}\n')  # the run has its place in the queue of the kernel
+batch(kernel)

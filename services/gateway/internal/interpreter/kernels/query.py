@@ -76,8 +76,8 @@ def interrupt(*_):
 
 kernel = ours = None
 _signal.signal(_signal.SIGINT, interrupt)
-emit(b'{"type":"keepalive"}\n')
 kernel = connect()
+emit(b'{"type":"keepalive"}\n')  # the run has its place in the queue of the kernel
 if interrupted:
     end(INTERRUPTED)
 query()
