@@ -302,10 +302,11 @@ func TestBackendAISessionRejected(t *testing.T) {
 		}
 		s.do("POST", "/session", body).problem(t, body, code, slug)
 	}
+	s.do("POST", "/session", `{"image":"base","name":"name1","owner_access_key":"AKIAOTHER"}`).problem(t, "the key of another owner", 403, "generic-forbidden")
 	f.host.SetRefuse(kind.Exhausted)
 	s.do("POST", "/session", `{"image":"base","name":"name1"}`).problem(t, "no capacity", 503, "instance-not-available")
 	f.host.SetRefuse(0)
-	s.create("/session", `{"image":"base","name":"name1"}`, 201)
+	s.create("/session", `{"image":"base","name":"name1","owner_access_key":"`+pairKey+`"}`, 201)
 	if c := s.create("/session", `{"image":"python:3.8","name":"name2","enqueueOnly":true}`, 201); c.Status != "PENDING" && c.Status != "PREPARING" && c.Status != "RUNNING" {
 		t.Errorf("enqueued: %+v", c)
 	}

@@ -91,8 +91,8 @@ func (l listeners) filter(c *fiber.Ctx) (func([]sse.Event, *sse.Event) []sse.Eve
 	} else if id != "" { // older clients send the name there
 		name, id = id, ""
 	}
-	if pair, ok := l.h.cfg.Pairs.Pair(owner); owner != "" && (!ok || pair.Tenant != auth.From(c).Tenant) {
-		return nil, kind.New(kind.Denied, "listen", "", "ownerAccessKey: must be an access key of your own")
+	if err := l.h.checkOwner(c, "listen", "ownerAccessKey", owner); err != nil {
+		return nil, err
 	}
 	if group := query(c, "group", "groupName"); group != "" && group != "*" && group != "default" {
 		return nil, kind.Coded(kind.NotFound, "listen", "", session.NotFound, "No such group.")

@@ -1,6 +1,7 @@
 package backendai
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"net/http"
@@ -103,7 +104,10 @@ func (h *Handler) create(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	w.Owner = accessKeyOf(c)
+	if err := h.checkOwner(c, "create session", "owner_access_key", w.Owner); err != nil {
+		return err
+	}
+	w.Owner = cmp.Or(w.Owner, accessKeyOf(c))
 	st, created, err := h.ensure(c.UserContext(), auth.From(c), &w)
 	if err != nil {
 		return err
@@ -116,6 +120,14 @@ func (h *Handler) create(c *fiber.Ctx) error {
 		status = http.StatusOK
 	}
 	return c.Status(status).JSON(session.Describe(&st, created))
+}
+
+// checkOwner returns Denied unless a parameter is empty or an access key of the request's tenant.
+func (h *Handler) checkOwner(c *fiber.Ctx, op, name, key string) error {
+	if pair, ok := h.cfg.Pairs.Pair(key); key != "" && (!ok || pair.Tenant != auth.From(c).Tenant) {
+		return kind.New(kind.Denied, op, "", name+": must be an access key of your own")
+	}
+	return nil
 }
 
 const (

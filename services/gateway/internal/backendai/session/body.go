@@ -25,13 +25,14 @@ type Wanted struct {
 	MaxWait   time.Duration // maximum time to wait until it runs; 0: the gateway's own
 	Preopen   []int         // ports that are services, too
 	Idle      time.Duration // time without requests after which it ends; 0: the default
-	Owner     string        // access key of the request
+	Owner     string        // access key of the owner; empty: that of the request
 	Command   string        // command of a batch session, whose end is that of the session; empty: an interactive one
 }
 
 // body is the body of a request in all versions of the API. A pointer is nil if the field is
 // absent or null.
 type body struct {
+	unavailable
 	Image            *string  `json:"image"`
 	Lang             *string  `json:"lang"`
 	Name             *string  `json:"name"`
@@ -49,14 +50,20 @@ type body struct {
 	EnqueueOnlySnake *bool    `json:"enqueue_only"`
 	ReuseIfExists    *bool    `json:"reuseIfExists"`
 	Reuse            *bool    `json:"reuse"`
+	Owner            *string  `json:"owner_access_key"`
+	OwnerCamel       *string  `json:"ownerAccessKey"`
 	MaxWait          *float64 `json:"maxWaitSeconds"`
 	MaxWaitSnake     *float64 `json:"max_wait_seconds"`
 	IdleTimeout      *float64 `json:"idleTimeout"`
-	ClusterSize      *int64   `json:"clusterSize"`
-	ClusterSizeSnake *int64   `json:"cluster_size"`
-	StartsAt         *string  `json:"startsAt"`
-	StartsAtSnake    *string  `json:"starts_at"`
 	Config           *config  `json:"config"`
+}
+
+// unavailable are the fields of what does not exist here.
+type unavailable struct {
+	ClusterSize      *int64  `json:"clusterSize"`
+	ClusterSizeSnake *int64  `json:"cluster_size"`
+	StartsAt         *string `json:"startsAt"`
+	StartsAtSnake    *string `json:"starts_at"`
 }
 
 // config is the resources and the environment of a session.
@@ -89,6 +96,7 @@ func Decode(raw []byte) (Wanted, error) {
 		Name:    first("", b.Name, b.SessionName, b.SessionNameCamel, b.ClientToken, b.ClientTokenSnake),
 		Image:   first("", b.Image, b.Lang),
 		Tag:     first("", b.Tag),
+		Owner:   first("", b.Owner, b.OwnerCamel),
 		Reuse:   first(true, b.ReuseIfExists, b.Reuse),
 		Enqueue: first(false, b.EnqueueOnly, b.EnqueueOnlySnake),
 	}
