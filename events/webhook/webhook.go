@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -138,11 +139,19 @@ func CheckURL(s string, operator *sandbox.Operator) error {
 		return kind.New(kind.Invalid, "check webhook", "", "url must not hold a user or a password")
 	case u.Fragment != "":
 		return kind.New(kind.Invalid, "check webhook", "", "url must not have a fragment")
+	case !validPort(u.Port()):
+		return kind.New(kind.Invalid, "check webhook", "", "url must have a port from 1 to 65535")
 	}
 	if a, err := netip.ParseAddr(u.Hostname()); err == nil && !operator.Allows(a) {
 		return kind.Newf(kind.Invalid, "check webhook", "", "url names %s, which is not a public address", a)
 	}
 	return nil
+}
+
+// validPort reports whether the port of a URL, if it has one, can be connected to.
+func validPort(port string) bool {
+	n, err := strconv.ParseUint(port, 10, 16)
+	return port == "" || err == nil && n > 0
 }
 
 // Cursor is the state of a webhook's deliveries.

@@ -132,7 +132,7 @@ func TestCheckURL(t *testing.T) {
 		"https://example.com/hook?x=1": true, "http://93.184.216.34:8080/": true, "http://10.1.2.3/": true,
 		"": false, "example.com": false, "ftp://example.com/": false, "https:///x": false, "https://u:p@example.com/": false,
 		"http://127.0.0.1/": false, "http://[::1]/": false, "http://[::ffff:127.0.0.1]/": false, "http://169.254.169.254/": false,
-		"http://10.2.0.1/": false, "http://0.0.0.0/": false, "https://example.com/#x": false, "https://exa\nmple.com/": false,
+		"http://10.2.0.1/": false, "http://0.0.0.0/": false, "https://example.com/#x": false, "https://example.com:0/": false, "https://example.com:65536/": false, "https://example.com:65535/": true, "https://exa\nmple.com/": false,
 		"https://example.com/" + strings.Repeat("x", MaxURL): false,
 	} {
 		if err := CheckURL(u, &operator); (err == nil) != ok {

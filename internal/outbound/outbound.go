@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -89,6 +90,8 @@ func (p *Policy) Check(ctx context.Context, field, raw string) error {
 		return invalidf("%s must be an https URL", field)
 	case u.User != nil:
 		return invalidf("%s must not contain a user", field)
+	case !validPort(u.Port()):
+		return invalidf("%s must have a port from 1 to 65535", field)
 	}
 	addrs, err := p.addresses(ctx, field, u.Hostname())
 	if err != nil {
@@ -100,6 +103,12 @@ func (p *Policy) Check(ctx context.Context, field, raw string) error {
 		}
 	}
 	return nil
+}
+
+// validPort reports whether the port of a URL, if it has one, can be connected to.
+func validPort(port string) bool {
+	n, err := strconv.ParseUint(port, 10, 16)
+	return port == "" || err == nil && n > 0
 }
 
 // addresses returns the addresses of a host: itself, or those of its name. A name that cannot be

@@ -21,7 +21,7 @@ import (
 func TestCheckOfLiterals(t *testing.T) {
 	p := &outbound.Policy{Resolver: server(t, func(string) []netip.Addr { return nil })}
 	for _, raw := range []string{
-		"https://8.8.8.8/x", "https://8.8.8.8.:8443/", "https://[2606:4700::1111]/", "https://[::ffff:8.8.8.8]/",
+		"https://8.8.8.8/x", "https://8.8.8.8:/", "https://8.8.8.8:65535/", "https://8.8.8.8.:8443/", "https://[2606:4700::1111]/", "https://[::ffff:8.8.8.8]/",
 		"https://chat.example.com/persist?a=b", "HTTPS://Chat.Example.COM./", "https://x_y.example/", "https://xn--bcher-kva.example/",
 	} {
 		if err := p.Check(t.Context(), "url", raw); err != nil {
@@ -31,7 +31,7 @@ func TestCheckOfLiterals(t *testing.T) {
 	for _, raw := range []string{
 		// not an https URL
 		"", "chat.example.com", "http://8.8.8.8/", "ftp://8.8.8.8/", "https:", "https://", "https:///x", "https:8.8.8.8", "//8.8.8.8/",
-		"https://8.8.8.8:port/", "https://a b/", "https://8.8.8.8\\@x/", "https://%38.8.8.8/", "https://[::1/", "https://x\n/",
+		"https://8.8.8.8:port/", "https://8.8.8.8:0/", "https://8.8.8.8:65536/", "https://8.8.8.8:-1/", "https://a b/", "https://8.8.8.8\\@x/", "https://%38.8.8.8/", "https://[::1/", "https://x\n/",
 		"https://" + strings.Repeat("a", 2048),
 		// ranges that are not public
 		"https://127.0.0.1/", "https://127.255.255.254/", "https://10.0.0.1/", "https://172.16.0.1/", "https://172.31.255.255/",
