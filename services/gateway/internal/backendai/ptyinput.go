@@ -51,7 +51,8 @@ func (v *viewer) input(ctx context.Context, id process.ID, m *terminal.Message) 
 	}
 }
 
-// restart restarts the session. A client that repeats it meanwhile restarts it once.
+// restart restarts the session. A client that repeats it meanwhile restarts it once, unless the
+// first attempt failed.
 func (v *viewer) restart(ctx context.Context) error {
 	v.mu.Lock()
 	again := v.restarted == v.current
@@ -61,6 +62,11 @@ func (v *viewer) restart(ctx context.Context) error {
 		return nil
 	}
 	_, err := v.h.endProcesses(ctx, v.p, v.box)
+	if err != nil {
+		v.mu.Lock()
+		v.restarted = ""
+		v.mu.Unlock()
+	}
 	return err
 }
 
