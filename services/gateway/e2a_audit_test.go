@@ -102,7 +102,7 @@ func TestTheAuditTrailHasNoLinks(t *testing.T) {
 	all, _ := u.trail(t)
 	n := 0
 	for _, e := range all {
-		if n += int(e.Count); e.Path != path+"{token}" {
+		if n += e.Count; e.Path != path+"{token}" {
 			t.Errorf("audited: %+v", e)
 		}
 	}

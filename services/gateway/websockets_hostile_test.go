@@ -109,7 +109,7 @@ func TestWebSocketsRejectHostileFrames(t *testing.T) {
 			sent := make(chan struct{})
 			go func() { // the gateway may stop reading before the end
 				defer close(sent)
-				conn.Write([]byte(tt.data)) //nolint:errcheck // likewise
+				conn.Write([]byte(tt.data))
 			}()
 			if code := closeCode(t, ws); code != tt.code {
 				t.Errorf("%s: %s: closed with %d, want %d", route, tt.name, code, tt.code)
