@@ -142,7 +142,9 @@ needs_e2e() {
 
 # again FLAG... -- PACKAGE... runs go test, and repeats failed tests once, alone: the tests
 # kill servers, and an election can be late on a loaded machine. A test that fails twice has
-# failed; the first failure is printed. Data races are not retried.
+# failed; the first failure is printed. Data races are not retried, but for those in the code of
+# others alone: a stream of the NATS server that is not used in its first second reads the field of
+# its timer in another goroutine than the one that wrote it.
 again() {
 	local flags=() failed package tests
 	while [ "$1" != -- ]; do
@@ -154,7 +156,7 @@ again() {
 		return
 	fi
 	failed=$(failures "$log/output")
-	if [ -z "$failed" ] || grep -aq 'WARNING: DATA RACE' "$log/output"; then
+	if [ -z "$failed" ] || own_race "$log/output"; then
 		return 1
 	fi
 	while read -r package tests; do
@@ -183,6 +185,15 @@ errors() {
 		/^FAIL[ \t]+[^ \t]/ { print "\tin " substr($0, 6) }
 		/^[ \t]+[A-Za-z0-9_]+\.go:[0-9]+: / && left-- > 0 { print substr($0, 1, 300) }
 		/^(--- |=== |ok|FAIL)/ { left = 0 }' "$2"
+}
+
+# own_race LOG reports whether code of this repository takes part in an access of a data race.
+own_race() {
+	awk '
+		/^WARNING: DATA RACE/ { stacks = 1 }
+		/^Goroutine [0-9]+ .*created at:/ { stacks = 0 }
+		stacks && /github\.com\/millrace\// { own = 1 }
+		END { exit !own }' "$1"
 }
 
 # failures LOG prints a line for each failed package: its path, and a pattern of its failed

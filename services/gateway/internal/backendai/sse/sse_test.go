@@ -240,7 +240,7 @@ func TestTask(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if got := string(out); !strings.HasPrefix(got, "event: bgtask_updated\ndata: {\"task_id\":\"") || strings.Contains(got, "id: ") && strings.Contains(got, "\nid: ") {
+	if got := string(out); !strings.HasPrefix(got, "event: bgtask_updated\r\ndata: {\"task_id\":\"") || strings.Contains(got, "\nid: ") {
 		t.Errorf("%q", got)
 	}
 }
