@@ -443,15 +443,18 @@ func TestCodexLateOutput(t *testing.T) {
 	if o := c.closed("tty"); o.exits != 1 || o.code != 4 {
 		t.Errorf("a terminal: %+v", o)
 	}
-	// terminate kills the children that hold the pipes, since they are in the process's group.
-	c.start("held", "sleep 300 & echo early")
-	c.await("exit", func() bool { return c.output("held").exits == 1 })
-	var ended codexArgs
-	if c.call("process/terminate", codexArgs{"processId": "held"}, &ended); ended["running"] != false {
-		t.Errorf("%v", ended)
-	}
-	if o := c.closed("held"); o.code != 0 || string(o.bytes["stdout"]) != "early\n" {
-		t.Errorf("killed: %+v", o)
+	// terminate kills the children that hold the pipes, since they are in the process's group. A child that
+	// left the group survives, but its output no longer counts.
+	for name, child := range map[string]string{"held": "sleep 300", "daemon": "setsid sleep 300"} {
+		c.start(name, child+" & echo early")
+		c.await("exit", func() bool { return c.output(name).exits == 1 })
+		var ended codexArgs
+		if c.call("process/terminate", codexArgs{"processId": name}, &ended); ended["running"] != false {
+			t.Errorf("%s: %v", name, ended)
+		}
+		if o := c.closed(name); o.code != 0 || string(o.bytes["stdout"]) != "early\n" {
+			t.Errorf("%s: %+v", name, o)
+		}
 	}
 }
 

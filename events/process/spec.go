@@ -35,8 +35,8 @@ type Spec struct {
 	Confine *Confinement // nil: restricted by its sandbox only
 
 	// UntilEOF keeps the record open after the exit for as long as another process has its
-	// pipes open, however long that is silent. Without it, and for a process with a terminal, the
-	// record ends after a silence.
+	// pipes open, however long that is silent. Without it, after SIGKILL, and for a process with
+	// a terminal, the record ends after a silence.
 	UntilEOF bool
 
 	Trace *Trace // nil: the request that started it belongs to no trace

@@ -22,8 +22,9 @@
 // hold a pipe open forever, so Finished also follows after Limits.Grace of silence, or
 // Limits.GraceMax after the exit, whichever comes first. Later output to the pipe is read
 // and dropped, so that the writer neither blocks nor dies of SIGPIPE. A start with UntilEOF has
-// no such limit: its record ends when no process has its pipes open. A terminal has the limits in
-// any case: programs that a user leaves behind often keep it open.
+// no such limit: its record ends when no process has its pipes open. From a SIGKILL on it has the
+// limits, because a process that left the group survives the signal. A terminal has the limits
+// in any case: programs that a user leaves behind often keep it open.
 //
 // # Kill
 // A signal goes to the process group, and on a terminal also to its foreground group. End

@@ -7,11 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
@@ -237,6 +239,37 @@ func TestGrandchildWritesToTheTerminal(t *testing.T) {
 	h.awaitEnd(token)
 	if got := string(p.out[process.PTY]); got != "early\r\nlate\r\n" {
 		t.Errorf("terminal %q", got)
+	}
+}
+
+// TestKillEndsUntilEOF: a process that left the group survives SIGKILL, but no longer keeps the record of a
+// start with UntilEOF open, whether the signal comes after or before the exit.
+func TestKillEndsUntilEOF(t *testing.T) {
+	socket, _ := startShim(t)
+	h := newHost(t, socket)
+	h.limits = wire.Limits{Grace: 20 * time.Millisecond, GraceMax: 30 * time.Millisecond}
+	h.connect()
+	const daemon = "setsid sh -c 'echo ready; exec sleep 60' & "
+	for _, tt := range []struct {
+		then   string
+		ready  func(p *rec) bool
+		reply  kind.Kind
+		exited string
+	}{
+		{"exit 4", func(p *rec) bool { return p.exit != nil }, kind.NotFound, "exited 4"},
+		{"exec sleep 60", func(*rec) bool { return true }, 0, "killed by 9"},
+	} {
+		spec := sh(daemon + tt.then)
+		spec.UntilEOF = true
+		token := h.start(spec)
+		p := h.procs[token]
+		h.await("the daemon", func() bool { return string(p.out[process.Stdout]) == "ready\n" && tt.ready(p) })
+		if r := h.awaitReply(h.signal(token, int32(syscall.SIGKILL))); r.Kind != tt.reply {
+			t.Errorf("%s: SIGKILL: %+v", tt.then, r)
+		}
+		if got := describe(h.awaitEnd(token).end); got != tt.exited {
+			t.Errorf("%s: %s", tt.then, got)
+		}
 	}
 }
 

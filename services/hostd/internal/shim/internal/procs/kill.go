@@ -8,8 +8,12 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// kill sends a signal to p's group, or to the watch that p is.
+// kill sends a signal to p's group, or to the watch that p is. After SIGKILL, processes outside of the
+// group no longer keep the record open.
 func (p *proc) kill(sig syscall.Signal) error {
+	if sig == syscall.SIGKILL {
+		p.limitSilence()
+	}
 	if p.watch != nil {
 		p.watch.signal(sig)
 		return nil

@@ -132,6 +132,17 @@ func (p *proc) settle() {
 	}
 }
 
+// limitSilence makes silence complete the record, as without UntilEOF.
+func (p *proc) limitSilence() {
+	if !p.untilEOF {
+		return
+	}
+	p.untilEOF = false
+	if p.exited && !p.finished {
+		p.awaitSilence(p.t.grace)
+	}
+}
+
 // awaitSilence completes the record of an exited process whose pipes are still open once they
 // have been silent for a time.
 func (p *proc) awaitSilence(grace time.Duration) {
