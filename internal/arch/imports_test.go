@@ -237,7 +237,7 @@ var rules = []rule{
 	{path: gw + "codex/protocol", may: []string{"events/process", gw + "codex/jsonrpc", gw + "codex/fileuri"}},
 	{path: gw + "codex/session", may: []string{"events/kind", "events/process", "internal/waiting", gw + "codex/jsonrpc", gw + "codex/fileuri", gw + "codex/protocol", gw + "recovery"}},
 	{path: gw + "codex/httpclient", may: []string{"events/kind", gw + "codex/protocol", gw + "codex/session"}, std: []string{"net/http"}},
-	{path: gw + "codex/backend", may: []string{vocabulary, "schema/...", gw + "codex/httpclient", gw + "codex/protocol", gw + "codex/session", gw + "core", gw + "procs", gw + "stream", gw + "record/recordtest", protobuf}},
+	{path: gw + "codex/backend", may: []string{vocabulary, "internal/waiting", "schema/...", gw + "codex/httpclient", gw + "codex/protocol", gw + "codex/session", gw + "core", gw + "procs", gw + "stream", gw + "record/recordtest", protobuf}},
 	{path: gw + "openapi", may: []string{fiber, yaml}},
 	{path: gw + "rate", may: []string{"events/tally", group}},
 	{path: gw + "paging", may: []string{"events/kind", fiber}},

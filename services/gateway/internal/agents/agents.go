@@ -73,7 +73,7 @@ func (a *Agents) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, c 
 }
 
 // awaitStart reads a record until its process has started or will not start. The catalog has the process by
-// then, but not yet when its record begins.
+// then, but not yet when its record begins. A process whose first events fell out of retention has started.
 func awaitStart(ctx context.Context, src stream.Source) error {
 	for {
 		batch, err := src.Next(ctx, startTimeout)
@@ -82,6 +82,9 @@ func awaitStart(ctx context.Context, src stream.Source) error {
 			if _, ended := batch[i].Body.(process.Finished); started || ended {
 				return nil
 			}
+		}
+		if kind.Is(err, kind.Gone) {
+			return nil
 		}
 		if err := cut(batch, err); err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/bootstrap"
+	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
@@ -154,6 +155,32 @@ func TestStartWaitsForTheAgent(t *testing.T) {
 		if (err == nil) != tt.ok || len(ps.agent) != tt.left {
 			t.Errorf("%s: %v with %d events left, want %d", tt.name, err, len(ps.agent), tt.left)
 		}
+	}
+}
+
+// oldRecord is a record whose first events fell out of retention.
+type oldRecord struct{ source }
+
+func (*oldRecord) Next(context.Context, time.Duration) ([]process.Event, error) {
+	return nil, kind.New(kind.Gone, "read", "", "it fell out of retention")
+}
+
+// oldAgent is the agent of a repeated start whose record is an oldRecord.
+type oldAgent struct{ processes }
+
+func (o *oldAgent) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt procs.StartOptions) (process.ID, stream.Source, error) {
+	id, src, err := o.processes.Start(ctx, p, sbx, spec, opt)
+	if _, agent := bootstrap.Agent(&spec); agent {
+		src = &oldRecord{}
+	}
+	return id, src, err
+}
+
+// A start that is repeated after the beginning of the agent's record fell out of retention succeeds.
+func TestStartFindsAnOldAgent(t *testing.T) {
+	a := New(Config{Processes: &oldAgent{}})
+	if err := a.Start(t.Context(), core.Principal{}, "i1", bootstrap.Config{}, true); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -72,6 +72,9 @@ func (w *worker) launchBatch(ctx context.Context, h *catalog.Hook, now time.Time
 	if w.batch || w.pause.After(now) {
 		return
 	}
+	if w.limit >= h.Batch {
+		w.limit = 0
+	}
 	items := fitting(nextBatch(w.queue, w.lives, cmp.Or(w.limit, h.Batch)))
 	if len(items) == 0 {
 		return

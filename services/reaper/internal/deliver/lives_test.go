@@ -263,7 +263,8 @@ func TestBatchHasALimitOfBytes(t *testing.T) {
 }
 
 // A receiver that refuses a batch gets its parts: a collector never misses other events because of one that it
-// cannot accept, and one with a lower limit than ours gets all of them.
+// cannot accept, and one with a lower limit than ours gets all of them. It refuses at most about every second
+// request, and a division is no attempt to send a single event.
 func TestRefusedBatchIsDivided(t *testing.T) {
 	ids := processes("i1", 100)
 	for _, tt := range []struct {
@@ -275,6 +276,7 @@ func TestRefusedBatchIsDivided(t *testing.T) {
 			w := newWorld(t, eventstest.Open(t, eventstest.Start(t)))
 			var mu sync.Mutex
 			got := make(map[string]bool)
+			accepted, refused := 0, 0
 			sink := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 				raw, err := io.ReadAll(r.Body)
 				if err != nil {
@@ -284,9 +286,11 @@ func TestRefusedBatchIsDivided(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				if len(named) > 7 || slices.Contains(named, tt.bad) {
+					refused++
 					rw.WriteHeader(tt.status)
 					return
 				}
+				accepted++
 				for _, id := range named {
 					got[string(id)] = true
 				}
@@ -312,6 +316,14 @@ func TestRefusedBatchIsDivided(t *testing.T) {
 			defer mu.Unlock()
 			if len(got) != len(ids)-int(givenUp) || got[string(tt.bad)] {
 				t.Errorf("%d processes came", len(got))
+			}
+			if tt.bad == "" && refused > accepted+3 { // 50, 25 and 12 events first
+				t.Errorf("%d requests were refused, %d accepted", refused, accepted)
+			}
+			for _, a := range w.attempts(&h, func([]webhook.Attempt) bool { return true }) {
+				if a.Number != 1 {
+					t.Errorf("attempt %d with %d events: status %d", a.Number, a.Events, a.Status)
+				}
 			}
 		})
 	}

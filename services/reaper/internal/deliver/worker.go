@@ -248,15 +248,18 @@ func (w *worker) settle(r *result) {
 	if r.attempt.Events > 0 {
 		w.batch = false
 	}
-	if !w.failing || r.attempt.Last {
-		w.limit = 0
-	}
-	if refusedBatch(&r.attempt) { // each half at once, until the events that the receiver refuses are alone
+	divided := refusedBatch(&r.attempt)
+	switch {
+	case divided: // each half at once, until the events that the receiver refuses are alone
 		w.limit, next = len(r.items)/2, time.Now()
+	case (!w.failing || r.attempt.Last) && r.attempt.Events > 0 && len(r.items) >= w.limit:
+		w.limit *= 2 // the receiver may have refused one event only
 	}
 	for _, it := range r.items {
 		it.busy = false
-		it.attempts++
+		if !divided { // else the event itself was not tried yet
+			it.attempts++
+		}
 		switch {
 		case !w.failing:
 			it.done = true

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
@@ -173,27 +174,38 @@ func TestDescribe(t *testing.T) {
 }
 
 // The record never has the variables of a sandbox. A gateway that misses the output of the script, which is
-// therefore sent once only, runs it again, but not forever.
+// therefore sent once only, runs it again after a pause, but not forever.
 func TestDescribeIsNotRecorded(t *testing.T) {
-	g, ctx := newGateway(t), t.Context()
-	whole, runs, missed := g.OnStart, 0, 1
-	g.OnStart = func(id process.ID, spec process.Spec) {
-		if runs++; spec.Record.KeepsOutput() {
-			t.Errorf("run %d is recorded", runs)
-		}
-		if runs > missed {
-			whole(id, spec)
-			return
-		}
-		g.Append(id, process.Started{PID: 1}, process.Omitted{Stream: process.Stdout, Bytes: 7})
-		g.finish(id, 0)
-	}
-	if info, _, err := g.services(backend.New(g), false).Environment.Describe(ctx); err != nil || info.Cwd != "/home/user" || runs != 2 {
-		t.Errorf("after %d runs: %+v, %v", runs, info, err)
-	}
-	runs, missed = 0, 100
-	if _, _, err := g.services(backend.New(g), false).Environment.Describe(ctx); !kind.Is(err, kind.Unavailable) || runs != 3 {
-		t.Errorf("after %d runs: %v", runs, err)
+	for _, tt := range []struct {
+		missed, runs int
+		pauses       time.Duration
+		ok           bool
+	}{
+		{0, 1, 0, true}, {1, 2, 50 * time.Millisecond, true}, {100, 3, 150 * time.Millisecond, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			g, runs := newGateway(t), 0
+			whole := g.OnStart
+			g.OnStart = func(id process.ID, spec process.Spec) {
+				if runs++; spec.Record.KeepsOutput() {
+					t.Errorf("run %d is recorded", runs)
+				}
+				if runs > tt.missed {
+					whole(id, spec)
+					return
+				}
+				g.Append(id, process.Started{PID: 1}, process.Omitted{Stream: process.Stdout, Bytes: 7})
+				g.finish(id, 0)
+			}
+			began := time.Now()
+			info, _, err := g.services(backend.New(g), false).Environment.Describe(t.Context())
+			if took := time.Since(began); runs != tt.runs || took != tt.pauses {
+				t.Errorf("%d runs in %v, want %d in %v", runs, took, tt.runs, tt.pauses)
+			}
+			if tt.ok && (err != nil || info.Cwd != "/home/user") || !tt.ok && !kind.Is(err, kind.Unavailable) {
+				t.Errorf("%d runs: %+v, %v", runs, info, err)
+			}
+		})
 	}
 }
 

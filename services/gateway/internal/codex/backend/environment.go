@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/internal/waiting"
 	"github.com/millrace/millrace/services/gateway/internal/codex/protocol"
 	"github.com/millrace/millrace/services/gateway/internal/procs"
 )
@@ -44,6 +45,8 @@ const (
 	// describeTries is how often the script is run if a gateway misses its output, which a host sends
 	// once and does not store.
 	describeTries = 3
+	// describePause is the pause before the second run. It doubles before each other one.
+	describePause = 50 * time.Millisecond
 )
 
 // errMissed reports that the output of a command was sent, but did not arrive here.
@@ -61,6 +64,9 @@ func (s *sandboxSession) Describe(ctx context.Context) (protocol.Info, map[strin
 	}
 	out, err := []byte(nil), errMissed
 	for i := 0; i < describeTries && errors.Is(err, errMissed); i++ {
+		if i > 0 && !waiting.Sleep(ctx, waiting.Delay(i-1, describePause, time.Second)) {
+			return protocol.Info{}, nil, ctx.Err()
+		}
 		out, err = s.run(ctx, process.Spec{Cmd: "/bin/sh", Args: []string{"-c", describe}, Helper: true, Record: sandbox.RecordMeta})
 	}
 	if err != nil {
