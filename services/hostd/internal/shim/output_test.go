@@ -249,7 +249,16 @@ func TestKillEndsUntilEOF(t *testing.T) {
 	h := newHost(t, socket)
 	h.limits = wire.Limits{Grace: 20 * time.Millisecond, GraceMax: 30 * time.Millisecond}
 	h.connect()
-	const daemon = "setsid sh -c 'echo ready; exec sleep 60' & "
+	gate := filepath.Join(t.TempDir(), "gate")
+	if err := unix.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open, err := os.OpenFile(gate, os.O_RDWR, 0) // each daemon runs until this is closed
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	daemon := "setsid sh -c 'echo ready; read x < " + gate + "' & "
 	for _, tt := range []struct {
 		then   string
 		ready  func(p *rec) bool
