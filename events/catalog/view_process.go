@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 	"slices"
-	"time"
 
 	"github.com/millrace/millrace/events/internal/proctable"
 	"github.com/millrace/millrace/events/process"
@@ -35,10 +34,13 @@ type EndedProcess = proctable.Ended
 // most n, in that order. A reader that continues after the last one gets each process once.
 func (p processTable) EndedAfter(rev uint64, n int) []EndedProcess { return p.table.EndedAfter(rev, n) }
 
-// EndedOn returns the processes that ended on a host at a time or later, by the host's clock, in batches
-// of at most a few thousand. The cost of those that ended earlier is small.
-func (p processTable) EndedOn(host string, since time.Time) iter.Seq[[]process.Summary] {
-	return p.table.EndedOn(host, since)
+// EndedSpan selects processes that ended.
+type EndedSpan = proctable.Span
+
+// EndedOn returns the processes of a span that ended on a host, in batches of at most a few thousand. The
+// cost of others is small.
+func (p processTable) EndedOn(host string, span EndedSpan) iter.Seq[[]process.Summary] {
+	return p.table.EndedOn(host, span)
 }
 
 // ProcessesRev returns the stream sequence up to which the view has the catalog of processes.

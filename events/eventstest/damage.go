@@ -42,6 +42,33 @@ func Damages() []Damage {
 func (s *Server) Damage(stream string, d Damage) {
 	s.t.Helper()
 	s.Stop()
+	s.forgetState(stream)
+	s.damage(stream, d)
+}
+
+// DamageUnseen is Damage after a clean stop: the server does not read the block when it starts.
+func (s *Server) DamageUnseen(stream string, d Damage) {
+	s.t.Helper()
+	s.Stop()
+	s.damage(stream, d)
+}
+
+// forgetState removes the state that a clean stop saves.
+func (s *Server) forgetState(stream string) {
+	s.t.Helper()
+	states, err := filepath.Glob(filepath.Join(s.dir, "jetstream", "*", "streams", stream, "msgs", "index.db"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, state := range states {
+		if err := os.Remove(state); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+func (s *Server) damage(stream string, d Damage) {
+	s.t.Helper()
 	msgs := filepath.Join(s.dir, "jetstream", "*", "streams", stream, "msgs")
 	blocks, err := filepath.Glob(filepath.Join(msgs, "*.blk"))
 	if err != nil || len(blocks) == 0 {
@@ -56,15 +83,6 @@ func (s *Server) Damage(stream string, d Damage) {
 	}
 	if path == "" {
 		s.t.Fatalf("stream %s has no block with data", stream)
-	}
-	states, err := filepath.Glob(filepath.Join(msgs, "index.db"))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	for _, state := range states {
-		if err := os.Remove(state); err != nil {
-			s.t.Fatal(err)
-		}
 	}
 	if err := d.do(path, data); err != nil {
 		s.t.Fatal(err)

@@ -50,13 +50,14 @@ type Machine struct {
 }
 
 // Checkpoint is a message in the stream with a host's records. When it was the last one, the stream had the
-// ends of the processes that had ended on the host. As long as the stream has that message, and lacks no
-// other one, it has those ends.
+// ends of the host's processes that had ended up to a message of the catalog. As long as the stream has that
+// message, and lacks no other one, it has those ends.
 type Checkpoint struct {
 	Seq     uint64    // stream sequence of the message
 	Stored  time.Time // time at which the message was stored, which distinguishes it from one that replaced it
 	At      time.Time // time at which it was the last message, by the host's clock
 	Missing uint64    // number of messages that the stream lacked between its first and its last one
+	Rev     uint64    // stream sequence of the last entry in the catalog whose end was compared
 }
 
 // Needs lists what a snapshot requires of another host, besides the driver.

@@ -3,6 +3,9 @@ package record_test
 import (
 	"testing"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/fleet"
@@ -70,5 +73,40 @@ func TestDamagedStreamIsNotWhole(t *testing.T) {
 				t.Errorf("%+v is not whole although nothing happened since", after)
 			}
 		})
+	}
+}
+
+// A checkpoint is a message that can be read, although the last one is not.
+func TestCheckpointBeforeAnUnreadableEnd(t *testing.T) {
+	srv := eventstest.Start(t)
+	log := eventstest.Open(t, srv)
+	appendRecords(t, log, 2)
+	before, _ := checkpoint(t, log, fleet.Checkpoint{})
+	nc, err := nats.Connect("", nats.InProcessServer(srv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := js.Stream(t.Context(), "OUT_00")
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, err := out.GetMsg(t.Context(), before.Seq)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := out.Purge(t.Context(), jetstream.WithPurgeSubject(last.Subject)); err != nil {
+		t.Fatal(err)
+	}
+	now, whole := checkpoint(t, log, before)
+	if whole || now.Seq == 0 || now.Seq >= before.Seq {
+		t.Fatalf("%+v, %v after the last messages were removed; before %+v", now, whole, before)
+	}
+	if again, whole := checkpoint(t, log, now); !whole || again.Seq != now.Seq {
+		t.Errorf("%+v, %v; nothing happened after %+v", again, whole, now)
 	}
 }

@@ -301,8 +301,8 @@ func (r *reaper) tearDown(ctx context.Context, dead map[string]fleet.Host) {
 		if rev, ok := r.settled[name]; ok && rev == h.Rev && !open[name] {
 			continue
 		}
-		since := r.unverified(ctx, &h)
-		all, err := r.withTruncated(ctx, name, since, r.suspects(&h, since))
+		span := r.unverified(ctx, &h)
+		all, err := r.withTruncated(ctx, name, span, r.suspects(&h, span))
 		if err != nil {
 			r.warn(ctx, "check ends of a dead host's records failed", name, err)
 		}
@@ -332,49 +332,49 @@ func (r *reaper) withOpen(dead map[string]fleet.Host) map[string]bool {
 	return open
 }
 
-// unverified returns the time at which the first process ended on a dead host whose record may lack its
-// end. That is shortly before the host's last checkpoint, or as long ago as records are kept, if the stream
+// unverified returns the span of the processes that ended on a dead host and whose records may lack their end.
+// It begins at the host's last checkpoint and has those that ended shortly before, or it has all, if the stream
 // lacks messages that it had then.
-func (r *reaper) unverified(ctx context.Context, h *fleet.Host) time.Time {
-	kept := time.Now().Add(-r.cfg.Log.Retention())
+func (r *reaper) unverified(ctx context.Context, h *fleet.Host) catalog.EndedSpan {
 	_, whole, err := r.cfg.Log.Checkpoint(ctx, h.Host, h.Checkpoint)
 	if err != nil {
 		r.warn(ctx, "read a dead host's checkpoint failed", h.Host, err)
 	}
-	if at := h.Checkpoint.At.Add(-justBefore); whole && err == nil && at.After(kept) {
-		return at
+	if whole && err == nil && h.Checkpoint.Rev <= r.view.ProcessesRev() {
+		return catalog.EndedSpan{After: h.Checkpoint.Rev, Since: h.Checkpoint.At.Add(-justBefore)}
 	}
-	return kept
+	return catalog.EndedSpan{}
 }
 
 // suspects returns the processes of a dead host whose records may lack their end, of those that run or
-// ended at a time or later. It walks twice to save memory: there may have been a million of them.
-func (r *reaper) suspects(h *fleet.Host, since time.Time) []process.Summary {
+// are in a span. It walks twice to save memory: there may have been a million of them.
+func (r *reaper) suspects(h *fleet.Host, span catalog.EndedSpan) []process.Summary {
 	of := func(s *process.Summary) bool { return s.Host == h.Host && s.Epoch <= h.Epoch }
 	all := r.view.ActiveProcesses("", of)
 	var newest time.Time
-	for some := range r.view.EndedOn(h.Host, since) {
+	for some := range r.view.EndedOn(h.Host, span) {
 		for i := range some {
 			if s := &some[i]; of(s) && !reaped(s) && s.Ended.After(newest) {
 				newest = s.Ended
 			}
 		}
 	}
-	for some := range r.view.EndedOn(h.Host, since) {
+	for some := range r.view.EndedOn(h.Host, span) {
 		all = append(all, slices.DeleteFunc(some, func(s process.Summary) bool { return !of(&s) || !suspect(&s, newest) })...)
 	}
 	return all
 }
 
-// withTruncated adds to the processes of a dead host those that ended at a time or later and whose records
-// lack the end that the catalog has: the log lost it.
-func (r *reaper) withTruncated(ctx context.Context, host string, since time.Time, all []process.Summary) ([]process.Summary, error) {
+// withTruncated adds to the processes of a dead host those in a span whose records lack the end that the
+// catalog has: the log lost it.
+func (r *reaper) withTruncated(ctx context.Context, host string, span catalog.EndedSpan, all []process.Summary) ([]process.Summary, error) {
 	known := make(map[process.ID]bool, len(all))
 	for i := range all {
 		known[all[i].ID] = true
 	}
-	for ended := range r.view.EndedOn(host, since) {
-		ended = slices.DeleteFunc(ended, func(s process.Summary) bool { return s.Last == 0 || known[s.ID] })
+	kept := time.Now().Add(-r.cfg.Log.Retention()) // older records are not
+	for ended := range r.view.EndedOn(host, span) {
+		ended = slices.DeleteFunc(ended, func(s process.Summary) bool { return s.Last == 0 || known[s.ID] || s.Ended.Before(kept) })
 		err := r.cfg.Log.Incomplete(ctx, host, ended, func(s *process.Summary) { all = append(all, *s) })
 		if err != nil {
 			return all, err

@@ -39,12 +39,12 @@ func encodeCheckpoint(c *fleet.Checkpoint) *pb.Checkpoint {
 	if *c == (fleet.Checkpoint{}) {
 		return nil
 	}
-	return &pb.Checkpoint{Seq: c.Seq, StoredNs: c.Stored.UnixNano(), AtNs: c.At.UnixNano(), Missing: c.Missing}
+	return &pb.Checkpoint{Seq: c.Seq, StoredNs: c.Stored.UnixNano(), AtNs: c.At.UnixNano(), Missing: c.Missing, Rev: c.Rev}
 }
 
 func decodeCheckpoint(b *pb.Checkpoint) fleet.Checkpoint {
 	if b == nil {
 		return fleet.Checkpoint{}
 	}
-	return fleet.Checkpoint{Seq: b.Seq, Stored: time.Unix(0, b.StoredNs), At: time.Unix(0, b.AtNs), Missing: b.Missing}
+	return fleet.Checkpoint{Seq: b.Seq, Stored: time.Unix(0, b.StoredNs), At: time.Unix(0, b.AtNs), Missing: b.Missing, Rev: b.Rev}
 }

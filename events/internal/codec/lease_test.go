@@ -15,7 +15,7 @@ func TestLeaseIsDecodedAsItWasEncoded(t *testing.T) {
 		{Host: "h", Epoch: 3},
 		{
 			Host: "h", Epoch: 4, TTL: time.Second, Drivers: []string{"direct"}, Capacity: 5, Gone: true, Version: "v",
-			Checkpoint: fleet.Checkpoint{Seq: 6, Stored: time.Unix(7, 8), At: time.Unix(9, 10), Missing: 11},
+			Checkpoint: fleet.Checkpoint{Seq: 6, Stored: time.Unix(7, 8), At: time.Unix(9, 10), Missing: 11, Rev: 15},
 			Machine:    fleet.Machine{CPUs: 2, Load1: 0.5, MemoryTotal: 12, MemoryFree: 13, DiskTotal: 14},
 		},
 	} {

@@ -116,10 +116,10 @@ func (s *Set) After(dst []Item, rev uint64, n int) []Item {
 	return dst
 }
 
-// EndedSince appends to dst the processes of one chunk that ended at a time or later: of the first chunk with
-// entries that have a stream sequence after rev. next is the stream sequence to continue after; 0: there is
-// no other chunk.
-func (s *Set) EndedSince(dst []Item, rev uint64, since time.Time) (items []Item, next uint64) {
+// Ended appends to dst the processes of one chunk for which keep is true, which gets the stream sequence of
+// their entry and when they ended: of the first chunk with entries that have a stream sequence after rev. next
+// is the stream sequence to continue after; 0: there is no other chunk.
+func (s *Set) Ended(dst []Item, rev uint64, keep func(rev uint64, ended time.Time) bool) (items []Item, next uint64) {
 	for _, number := range s.sequence() {
 		c := s.chunks[number]
 		last := c.base + uint64(c.keys[len(c.keys)-1].rev)
@@ -128,7 +128,7 @@ func (s *Set) EndedSince(dst []Item, rev uint64, since time.Time) (items []Item,
 		}
 		for slot := range c.keys {
 			k := &c.keys[slot]
-			if c.base+uint64(k.rev) <= rev || restOf(k, c.data).ended.Before(since) {
+			if at := c.base + uint64(k.rev); at <= rev || !keep(at, restOf(k, c.data).ended) {
 				continue
 			}
 			r := ref(number)<<slotBits | ref(slot)

@@ -31,15 +31,29 @@ func (t *Table) EndedAfter(rev uint64, n int) []Ended {
 	return out
 }
 
-// EndedOn returns the processes that ended on a host at a time or later, by the host's clock, in batches.
-// The cost of those that ended earlier is small.
-func (t *Table) EndedOn(host string, since time.Time) iter.Seq[[]process.Summary] {
+// Span selects processes that ended: those whose entries have a stream sequence after After, and those that
+// ended at Since or later. A zero Since selects none, and the zero Span all.
+type Span struct {
+	After uint64
+	Since time.Time // by the clock of the host
+	UpTo  uint64    // the last stream sequence of both; 0: no limit
+}
+
+func (s *Span) has(rev uint64, ended time.Time) bool {
+	if s.UpTo > 0 && rev > s.UpTo {
+		return false
+	}
+	return rev > s.After || !s.Since.IsZero() && !ended.Before(s.Since)
+}
+
+// EndedOn returns the processes of a span that ended on a host, in batches. The cost of others is small.
+func (t *Table) EndedOn(host string, span Span) iter.Seq[[]process.Summary] {
 	return func(yield func([]process.Summary) bool) {
 		var d finished.Decoder
 		var items []finished.Item
 		for rev := uint64(0); ; {
 			t.progress.Lock()
-			items, rev = t.finished.EndedSince(items[:0], rev, since)
+			items, rev = t.finished.Ended(items[:0], rev, span.has)
 			t.progress.Unlock()
 			var batch []process.Summary
 			for i := range items {

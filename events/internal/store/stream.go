@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -23,14 +22,14 @@ func (l *Conn) Stream(ctx context.Context, name string) (Stream, error) {
 // the Stream.
 func (s Stream) FirstSeq() uint64 { return s.s.CachedInfo().State.FirstSeq }
 
-// Extent returns the stream sequence and the time of the last message, zero if the stream is empty, and how
-// many messages are missing between the first and the last one, as of the call that returned the Stream.
-func (s Stream) Extent() (last uint64, stored time.Time, missing uint64) {
+// Extent returns the stream sequence of the last message, zero if the stream is empty, and how many messages
+// are missing between the first and the last one, as of the call that returned the Stream.
+func (s Stream) Extent() (last, missing uint64) {
 	st := s.s.CachedInfo().State
 	if st.Msgs == 0 {
-		return 0, time.Time{}, 0
+		return 0, 0
 	}
-	return st.LastSeq, st.LastTime, st.LastSeq - st.FirstSeq + 1 - st.Msgs
+	return st.LastSeq, st.LastSeq - st.FirstSeq + 1 - st.Msgs
 }
 
 // Next reads the first message of a subject, which may have wildcards, at or after a stream

@@ -6160,6 +6160,7 @@ type Checkpoint struct {
 	StoredNs      int64                  `protobuf:"varint,2,opt,name=stored_ns,json=storedNs,proto3" json:"stored_ns,omitempty"` // time of the message
 	AtNs          int64                  `protobuf:"varint,3,opt,name=at_ns,json=atNs,proto3" json:"at_ns,omitempty"`             // by the host's clock
 	Missing       uint64                 `protobuf:"varint,4,opt,name=missing,proto3" json:"missing,omitempty"`                   // messages that the stream lacked between its first and its last one
+	Rev           uint64                 `protobuf:"varint,5,opt,name=rev,proto3" json:"rev,omitempty"`                           // of the catalog: up to which the stream had the ends
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6218,6 +6219,13 @@ func (x *Checkpoint) GetAtNs() int64 {
 func (x *Checkpoint) GetMissing() uint64 {
 	if x != nil {
 		return x.Missing
+	}
+	return 0
+}
+
+func (x *Checkpoint) GetRev() uint64 {
+	if x != nil {
+		return x.Rev
 	}
 	return 0
 }
@@ -8472,13 +8480,14 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\bstarting\x183 \x01(\bR\bstarting\x12=\n" +
 	"\n" +
 	"checkpoint\x185 \x01(\v2\x1d.millrace.event.v1.CheckpointR\n" +
-	"checkpoint\"j\n" +
+	"checkpoint\"|\n" +
 	"\n" +
 	"Checkpoint\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x1b\n" +
 	"\tstored_ns\x18\x02 \x01(\x03R\bstoredNs\x12\x13\n" +
 	"\x05at_ns\x18\x03 \x01(\x03R\x04atNs\x12\x18\n" +
-	"\amissing\x18\x04 \x01(\x04R\amissing\"\xb7\x04\n" +
+	"\amissing\x18\x04 \x01(\x04R\amissing\x12\x10\n" +
+	"\x03rev\x18\x05 \x01(\x04R\x03rev\"\xb7\x04\n" +
 	"\fAccountEvent\x12\x17\n" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12=\n" +
 	"\n" +

@@ -9,7 +9,7 @@ import (
 )
 
 // The search returns the processes that ended since a time and were not removed, chunk by chunk.
-func TestEndedSince(t *testing.T) {
+func TestEnded(t *testing.T) {
 	const n = 50
 	set, ids := NewSet(8), make([]process.ID, n)
 	at := func(i int) time.Time { return time.Unix(1000, 0).Add(time.Duration(i^3) * time.Second) } // not quite in order
@@ -28,7 +28,7 @@ func TestEndedSince(t *testing.T) {
 		}
 		var items []Item
 		for rev := uint64(0); ; {
-			items, rev = set.EndedSince(items[:0], rev, since)
+			items, rev = set.Ended(items[:0], rev, func(_ uint64, ended time.Time) bool { return !ended.Before(since) })
 			for i := range items {
 				got = append(got, items[i].Rev())
 			}
