@@ -114,19 +114,17 @@ type following struct {
 	at place
 }
 
-// follow reads a run from its stored position. It calls end when the turn of the run has ended.
-func (h *Handler) follow(ctx context.Context, p core.Principal, id process.ID, end func()) (*following, error) {
+// follow reads a run from its stored position.
+func (h *Handler) follow(ctx context.Context, p core.Principal, id process.ID) (*following, error) {
 	at, err := h.position(ctx, id)
 	if err != nil {
-		end()
 		return nil, err
 	}
 	src, err := h.cfg.Operations.Read(ctx, p, id, at.now.After)
 	if err != nil {
-		end()
 		return nil, err
 	}
-	return &following{run.Follow(&queued{src, end}, at.now), id, at}, nil
+	return &following{run.Follow(src, at.now), id, at}, nil
 }
 
 // begin starts a run, or finds the run that a repeated request started.
@@ -144,14 +142,14 @@ func (h *Handler) begin(ctx context.Context, p core.Principal, st *sandbox.State
 	if err != nil {
 		return nil, err
 	}
-	src.Source.Close() // its turn goes on
-	return h.follow(ctx, p, id, src.end)
+	src.Close() // its turn goes on
+	return h.follow(ctx, p, id)
 }
 
 func newRunID() string { return strings.ToLower(rand.Text()) }
 
-// start starts the process of a run when its turn has come, which ends when the caller reads or
-// closes the source.
+// start starts the process of a run when its turn has come, which ends when the run has a
+// place. The caller reads or closes the source.
 func (h *Handler) start(ctx context.Context, p core.Principal, st *sandbox.State, e *execution, opt procs.StartOptions) (id process.ID, src *queued, err error) {
 	wanted, err := e.run()
 	if err != nil {
@@ -176,7 +174,7 @@ func (h *Handler) start(ctx context.Context, p core.Principal, st *sandbox.State
 	if err != nil {
 		return "", nil, err
 	}
-	return id, &queued{started, end}, nil
+	return id, &queued{started, end, h.cfg.Slog}, nil
 }
 
 // resume finds a run and sends it the input of the request.
@@ -197,7 +195,7 @@ func (h *Handler) resume(ctx context.Context, p core.Principal, id sandbox.ID, e
 			return nil, err
 		}
 	}
-	return h.follow(ctx, p, proc, func() {})
+	return h.follow(ctx, p, proc)
 }
 
 // input sends a line to a run. A run that has ended needs none.

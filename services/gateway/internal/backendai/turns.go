@@ -2,11 +2,13 @@ package backendai
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/recovery"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
@@ -19,7 +21,12 @@ type turns struct {
 
 func newTurns() *turns { return &turns{last: make(map[sandbox.ID]chan struct{})} }
 
-// take waits for the turns of a session that were taken before. The caller calls end once or more.
+// turnWait limits how long a run waits for those before it. After it the order is best effort: a
+// kernel that cannot be reached delays the runs behind once, not once for each run.
+const turnWait = 10 * time.Second
+
+// take waits for the turns of a session that were taken before, but at most turnWait. The caller
+// calls end once or more.
 func (t *turns) take(ctx context.Context, id sandbox.ID) (end func(), err error) {
 	mine := make(chan struct{})
 	t.mu.Lock()
@@ -37,8 +44,12 @@ func (t *turns) take(ctx context.Context, id sandbox.ID) (end func(), err error)
 	if before == nil {
 		return done, nil
 	}
+	limit := time.NewTimer(turnWait)
+	defer limit.Stop()
 	select {
 	case <-before:
+		return done, nil
+	case <-limit.C:
 		return done, nil
 	case <-ctx.Done():
 		go func() { // those behind wait for those before
@@ -53,25 +64,51 @@ func (t *turns) take(ctx context.Context, id sandbox.ID) (end func(), err error)
 // kernel: it prints nothing before.
 type queued struct {
 	stream.Source
-	end func()
+	end  func() // nil if the turn has ended
+	slog *slog.Logger
 }
 
 // Next implements [stream.Source].
 func (q *queued) Next(ctx context.Context, idle time.Duration) ([]process.Event, error) {
 	batch, err := q.Source.Next(ctx, idle)
 	for i := range batch {
-		if _, ok := batch[i].Body.(process.Wrote); ok {
-			q.end()
+		switch batch[i].Body.(type) {
+		case process.Wrote, process.Omitted, process.Exited, process.Finished, process.Lost, process.Failed:
+			q.endTurn()
+		default:
+			// The run has no place yet.
 		}
 	}
 	if err != nil {
-		q.end()
+		q.endTurn()
 	}
 	return batch, err
 }
 
-// Close implements [stream.Source].
+func (q *queued) endTurn() {
+	if q.end != nil {
+		q.end()
+		q.end = nil
+	}
+}
+
+// Close implements [stream.Source]. If the run has no place yet, its record is read on until it has
+// one, for turnWait at most: a long poll ends before a new session has started its kernel.
 func (q *queued) Close() {
-	q.end()
-	q.Source.Close()
+	if q.end == nil {
+		q.Source.Close()
+		return
+	}
+	go recovery.Do(q.slog, "end turn", func() error { //nolint:errcheck // the order is then best effort
+		defer q.Source.Close()
+		defer q.endTurn()
+		ctx, cancel := context.WithTimeout(context.Background(), turnWait) // the request has ended
+		defer cancel()
+		for q.end != nil && ctx.Err() == nil {
+			if _, err := q.Next(ctx, turnWait); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
