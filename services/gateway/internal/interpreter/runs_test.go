@@ -194,18 +194,57 @@ func TestRunsAreInterruptedBeforeTheirCode(t *testing.T) {
 	}
 }
 
-// An interrupt ends a run that waits for input.
+// An interrupt ends a run that waits for input, whose code gets neither an empty line nor the end of
+// the input.
 func TestRunsAreInterruptedInTheirInput(t *testing.T) {
 	t.Parallel()
-	for language, code := range map[string]string{"python": "input()", "bash": "read x; sleep 1000000"} {
+	for name, tt := range map[string]struct{ code, want string }{
+		"bash":             {`read -p 'delete? [Y/n]' x; [ "$x" = n ] || echo done`, ".130"},
+		"bash, a password": {"read -s x; echo done", ".130"},
+		"bash, a loop":     {"while ! read x; do echo again; done", ".130"},
+		"python":           {"input()", "!KeyboardInterrupt.130"},
+		"python, caught":   {"try:\n    input()\nexcept EOFError:\n    print('done')", "!KeyboardInterrupt.130"},
+		"python, stdin":    {"import sys\nprint('done', sys.stdin.readline())", "!KeyboardInterrupt.130"},
+		"r":                {"x <- readline(); cat('done')", "!interrupt.130"},
+		"r, handled":       {"tryCatch(readline(), interrupt = function(e) cat('handled'))", "handled.0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			language, _, _ := strings.Cut(name, ",")
+			if _, err := exec.LookPath("R"); err != nil && language == "r" {
+				t.Skip(err)
+			}
+			c := newPatientContext(t, newSandbox(), "c", language, 1_000_000)
+			for range 5 {
+				r := c.begin(Run{Code: tt.code})
+				r.until("input")
+				syscall.Kill(-r.cmd.Process.Pid, syscall.SIGINT)
+				if got := r.until(endOfRun); got != tt.want {
+					t.Fatalf("interrupted: %q, want %q", got, tt.want)
+				}
+			}
+		})
+	}
+}
+
+// The end of the input is not an interrupt.
+func TestRunsReadToTheEndOfTheirInput(t *testing.T) {
+	t.Parallel()
+	for language, code := range map[string]string{
+		"python": "try:\n    input()\nexcept EOFError:\n    print('done', end='')",
+		"bash":   "read x; echo -n done",
+		"r":      "x <- readline(); cat('done')",
+	} {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
-			c := newPatientContext(t, newSandbox(), "c", language, 1_000_000)
-			r := c.begin(Run{Code: code})
+			if _, err := exec.LookPath("R"); err != nil && language == "r" {
+				t.Skip(err)
+			}
+			r := newContext(t, newSandbox(), "c", language).begin(Run{Code: code})
 			r.until("input")
-			syscall.Kill(-r.cmd.Process.Pid, syscall.SIGINT)
-			if got := r.until(endOfRun); !strings.HasSuffix(got, ".130") {
-				t.Errorf("interrupted: %q", got)
+			r.in.Close()
+			if got := r.until(endOfRun); got != "done.0" {
+				t.Error(got)
 			}
 		})
 	}

@@ -39,8 +39,7 @@ class Kernel:
         """The exit status of the code. Meanwhile it may read input."""
         held = b""
         while True:
-            if self.interrupted:
-                raise KeyboardInterrupt
+            self.check()
             if b"\n" not in held:
                 if select.select([self.r], [], [], 0.05)[0]:
                     held += os.read(self.r, 64)
@@ -50,7 +49,13 @@ class Kernel:
             what, _, held = held.partition(b"\n")
             if not what.startswith(b"read"):
                 return int(what)
-            os.write(self.input_w, (given.line(password=what.endswith(b"-s")) or "\n").encode())
+            text = given.line(what.endswith(b"-s"), self.check) or "\n"
+            self.check()
+            os.write(self.input_w, text.encode())
+
+    def check(self):
+        if self.interrupted:
+            raise KeyboardInterrupt
 
     def interrupt(self, *_):
         """Handles an interrupt while code runs. An exception could be raised while a shell is

@@ -1,7 +1,7 @@
 # The kernel of a language whose own interpreter runs the code, as a persistent child
 # (kernel.R, Kernel.java), after serve.py. Both sides send frames: "KIND NAME LENGTH\n"
 # and LENGTH bytes. The child receives "env", NAME=VALUE for one execution, and "code",
-# which starts it, and "input", a line that it has asked for with "input". It sends "form", a form of the next result; "result", "main" or not;
+# which starts it, and "input", a line that it has asked for with "input", or "interrupt" in its place. It sends "form", a form of the next result; "result", "main" or not;
 # and at the end "done", or "error" with its forms.
 
 # Commands: the program that must be on PATH, the Debian package that has it, and how it is
@@ -72,11 +72,21 @@ class Kernel:
                 line.emit(type="result", is_main_result=name == "main", **found)
                 found = {}
             elif kind == "input":
-                self.send("input", "-", given.line().removesuffix("\n"))
+                try:
+                    text = given.line(check=self.check)
+                    self.check()
+                except KeyboardInterrupt:
+                    self.send("interrupt", "-", "")
+                else:
+                    self.send("input", "-", text.removesuffix("\n"))
             elif kind == "error":
                 raise Raised(**found)
             else:
                 return
+
+    def check(self):
+        if self.patience is not None:  # it was interrupted
+            raise KeyboardInterrupt
 
     def send(self, kind, name, text):
         data = text.encode()

@@ -80,8 +80,12 @@ suspendInterrupts(local({
   ask <- function(prompt = "") {
     cat(prompt)
     flush(stdout())
-    emit("input")
-    frame()$text
+    answer <- suspendInterrupts({ # each request has one answer, which is read as a whole
+      emit("input")
+      frame()
+    })
+    if (answer$kind == "interrupt") stop(structure(class = c("interrupt", "condition"), list(message = "", call = NULL)))
+    answer$text
   }
   attach(list(display = function(...) for (value in list(...)) show(value, "shown"), readline = ask), name = "millrace", warn.conflicts = FALSE)
 

@@ -83,6 +83,9 @@ class Line:
 line = Line()
 
 
+POLL = 50  # milliseconds
+
+
 class Input:
     """The input of the running execution: lines from a socket that its client has sent. Without
     one there is no input."""
@@ -98,12 +101,17 @@ class Input:
             self.conn.close()
         self.conn = None
 
-    def line(self, password=False):
-        """Waits for the next line. At the end of the input it is empty."""
+    def line(self, password=False, check=lambda: None):
+        """Waits for the next line. At the end of the input it is empty. Meanwhile it calls check, which
+        can raise, every POLL: a signal that arrives just before the wait does not end it."""
         if self.conn is not None and b"\n" not in self.rest:
             flush()
             line.emit(type="input", password=password)
         while self.conn is not None and b"\n" not in self.rest:
+            ready = select.poll()
+            ready.register(self.conn, select.POLLIN)
+            while not ready.poll(POLL):
+                check()
             part = self.conn.recv(1 << 16)
             if not part:
                 break

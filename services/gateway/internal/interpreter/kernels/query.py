@@ -3,7 +3,6 @@
 
 
 def query():
-    global ours
     ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         kernel.sendmsg([request[:1]], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, theirs.fileno().to_bytes(4, sys.byteorder))])
@@ -66,15 +65,13 @@ def forward(to):
 def interrupt(*_):
     global interrupted
     interrupted = True
-    # The kernel interrupts the code, which may read input.
-    for conn, how in ((kernel, _socket.SHUT_WR), (ours, _socket.SHUT_RDWR)):
-        try:
-            conn.shutdown(how)
-        except (AttributeError, OSError):
-            pass  # it does not exist yet, or its other end has ended
+    try:
+        kernel.shutdown(_socket.SHUT_WR)  # the kernel interrupts the code
+    except (AttributeError, OSError):
+        pass  # it is not connected, or has ended
 
 
-kernel = ours = None
+kernel = None
 _signal.signal(_signal.SIGINT, interrupt)
 kernel = connect()
 emit(b'{"type":"keepalive"}\n')  # the run has its place in the queue of the kernel
