@@ -62,8 +62,11 @@ def forward(to):
         pass  # the code has ended
 
 
-def interrupt(*_):
+def await_interrupt():
+    """Waits for an interrupt. A handler would not do: it would run only after a wait for the kernel
+    that began just after the signal."""
     global interrupted
+    _signal.sigwait([_signal.SIGINT])
     interrupted = True
     try:
         kernel.shutdown(_socket.SHUT_WR)  # the kernel interrupts the code
@@ -72,7 +75,8 @@ def interrupt(*_):
 
 
 kernel = None
-_signal.signal(_signal.SIGINT, interrupt)
+_signal.pthread_sigmask(_signal.SIG_BLOCK, [_signal.SIGINT])
+_thread.start_new_thread(await_interrupt, ())
 kernel = connect()
 emit(b'{"type":"keepalive"}\n')  # the run has its place in the queue of the kernel
 if interrupted:
