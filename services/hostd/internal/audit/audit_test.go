@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/record"
 )
@@ -284,7 +285,14 @@ func TestASweepFindsWhatTheStreamDoesNotShow(t *testing.T) {
 		}
 	}
 	r.srv.Resume()
-	if _, whole, err := r.log.Checkpoint(t.Context(), eventstest.Host, r.last); err != nil || !whole {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	_, whole, err := r.log.Checkpoint(t.Context(), eventstest.Host, r.last)
+	for kind.Is(err, kind.Unavailable) { // until the log has connected again
+		<-tick.C
+		_, whole, err = r.log.Checkpoint(t.Context(), eventstest.Host, r.last)
+	}
+	if err != nil || !whole {
 		t.Fatalf("the damage shows: %v, %v", whole, err)
 	}
 	r.sweep = time.Millisecond
