@@ -236,7 +236,7 @@ func (c *soaker) create() string {
 	return b.ID
 }
 
-// start starts a process, with retries under the same key until it runs.
+// start starts a process, with retries under the same key until it runs, or came too late.
 func (c *soaker) start(box, key string, n counter) (id string) {
 	turn := 0
 	var last string
@@ -252,8 +252,12 @@ func (c *soaker) start(box, key string, n counter) (id string) {
 			last = fmt.Sprint(l, err)
 			return false
 		}
-		id = l.Process
 		last = l.Raw
+		if strings.Contains(l.Raw, `"error_code":"deadline"`) { // no host was there in time: it never runs under this key
+			key += "-again"
+			return false
+		}
+		id = l.Process
 		return true
 	})
 	if !ok || id == "" {

@@ -74,7 +74,7 @@ func (a *Auditor) Run(ctx context.Context) error {
 		again := a.cfg.Log.Reconnected()
 		err := a.pass(ctx, restarted)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the run ends
+			return nil
 		}
 		if err != nil {
 			a.cfg.Slog.Warn("check ends of records failed", "err", err)
