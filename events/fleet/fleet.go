@@ -60,6 +60,9 @@ type Checkpoint struct {
 	Rev     uint64    // stream sequence of the last entry in the catalog whose end was compared
 }
 
+// JustBefore is more than a host leaves between its two writes of the end of a process, in the record and in the catalog.
+const JustBefore = 5 * time.Minute
+
 // Needs lists what a snapshot requires of another host, besides the driver.
 type Needs struct {
 	System bool // its sandbox is based on the host's own files

@@ -68,12 +68,9 @@ func orphaned(s *sandbox.State, dead map[string]fleet.Host) bool {
 // runs, or it ended shortly before the newest end on that host. A host writes an end to the
 // catalog and the record at the same time and may die before it has written both.
 func suspect(s *process.Summary, newest time.Time) bool { // by the host's own clock; other clocks may differ
-	return s.Active() || !reaped(s) && newest.Sub(s.Ended) <= justBefore
+	return s.Active() || !reaped(s) && newest.Sub(s.Ended) <= fleet.JustBefore
 }
 
 // reaped reports whether a reaper ended the process: it writes the record first, by its own
 // clock, minutes after the host's last write.
 func reaped(s *process.Summary) bool { return s.Exit != nil && s.Exit.Cause == process.CauseHostLost }
-
-// justBefore is more than the delay between a host's two writes of an end.
-const justBefore = 5 * time.Minute

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/eventstest"
+	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -12,7 +13,7 @@ import (
 // A host writes the end of a process to the catalog and dies before it writes the record. The
 // record gets that end, even if a reaper ended another process minutes later by its own clock.
 func TestAnEndInTheCatalogIsAddedToTheRecord(t *testing.T) {
-	died := time.Now().Add(-2 * justBefore)
+	died := time.Now().Add(-2 * fleet.JustBefore)
 	code := int32(3)
 	exit := process.Exit{Code: &code, Cause: process.CauseExited}
 	for _, tt := range []struct {

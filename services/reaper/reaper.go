@@ -341,7 +341,7 @@ func (r *reaper) unverified(ctx context.Context, h *fleet.Host) catalog.EndedSpa
 		r.warn(ctx, "read a dead host's checkpoint failed", h.Host, err)
 	}
 	if whole && err == nil && h.Checkpoint.Rev <= r.view.ProcessesRev() {
-		return catalog.EndedSpan{After: h.Checkpoint.Rev, Since: h.Checkpoint.At.Add(-justBefore)}
+		return catalog.EndedSpan{After: h.Checkpoint.Rev, Since: h.Checkpoint.At.Add(-fleet.JustBefore)}
 	}
 	return catalog.EndedSpan{}
 }

@@ -121,7 +121,7 @@ func (a *Auditor) pass(ctx context.Context, restarted bool) error {
 	if whole {
 		span.After = a.verified.Rev
 		if a.recent {
-			span.Since = a.verified.At.Add(-justBefore)
+			span.Since = a.verified.At.Add(-fleet.JustBefore)
 		}
 	}
 	complete, err := a.check(ctx, span)
@@ -227,9 +227,6 @@ func (a *Auditor) endedHere(id sandbox.ID) []process.Summary {
 	})
 }
 
-// justBefore is more than a host leaves between the two writes of an end.
-const justBefore = 5 * time.Minute
-
 // CompleteAll completes the records of a sandbox's processes that ended shortly before the previous
 // run did, before the sandbox's own record gets its end. It retries until ctx ends.
 func (a *Auditor) CompleteAll(ctx context.Context, of sandbox.ID) error {
@@ -241,7 +238,7 @@ func (a *Auditor) CompleteAll(ctx context.Context, of sandbox.ID) error {
 		}
 	}
 	all = slices.DeleteFunc(all, func(s process.Summary) bool {
-		return s.Epoch >= a.cfg.Epoch || newest.Sub(s.Ended) > justBefore
+		return s.Epoch >= a.cfg.Epoch || newest.Sub(s.Ended) > fleet.JustBefore
 	})
 	for {
 		var missing []process.ID
